@@ -1,0 +1,1 @@
+"""The campaign directory: its schema, how it is written, and how it is verified."""

@@ -1,0 +1,1 @@
+"""Facts about the host, and the lock that keeps campaigns apart."""

@@ -1,0 +1,1 @@
+"""Starting, proving and stopping servers: four engines behind one Protocol."""

@@ -1,0 +1,1 @@
+"""Pure arithmetic and judgement: rates, identity, gates. No clock, no socket, no file."""
