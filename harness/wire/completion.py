@@ -1,62 +1,17 @@
-"""A captured exchange → a :class:`Completion`: ids, times, usage, and either *complete* or exactly one reason."""
+"""A captured exchange → a :class:`Completion`: ids, times, usage, and either *complete* or exactly one reason.
+
+Pure: any bytes whatever give a value, never an exception. Rules: contract section 3.
+"""
 
 from dataclasses import dataclass
-from enum import StrEnum
 
+from harness.wire.chunks import MAX_WORDS, Stream, Usage, sound
+from harness.wire.exchange import Ending, Exchange
+from harness.wire.http import HttpResponse, decode_response
+from harness.wire.reason import PRECEDENCE, Reason
+from harness.wire.sse import BadUtf8, SseDecoder, SseError
 
-class Reason(StrEnum):
-    """Why a row is invalid (contract section 3). A completion that isn't complete has exactly one."""
-
-    CONNECT_FAILED = "connect-failed"
-    CONNECT_TIMEOUT = "connect-timeout"
-    SEND_FAILED = "send-failed"
-    FIRST_BYTE_TIMEOUT = "first-byte-timeout"
-    IDLE_TIMEOUT = "idle-timeout"
-    TOTAL_TIMEOUT = "total-timeout"
-    RESET = "connection-reset"
-    INTERRUPTED = "interrupted"
-    CLOCK_STEP = "clock-step"
-    """wall and monotonic clocks drifted apart by more than 0.5 ms during the request (contract section 6)"""
-    BAD_HTTP = "bad-http"
-    HTTP_STATUS = "http-status"
-    NOT_EVENT_STREAM = "not-event-stream"
-    CONTENT_ENCODING = "content-encoding"
-    TRUNCATED_BODY = "truncated-body"
-    """the HTTP body ended before its Content-Length or its last chunk"""
-    LINE_TOO_LONG = "line-too-long"
-    BAD_UTF8 = "bad-utf8"
-    BAD_JSON = "bad-json"
-    BAD_EVENT = "bad-event"
-    """valid JSON of another shape than a completion chunk"""
-    ERROR_EVENT = "error-event"
-    MANY_STREAM_IDS = "many-stream-ids"
-    MANY_CHOICES = "many-choices"
-    AFTER_DONE = "after-done"
-    NO_TOKENS = "no-tokens"
-    IDS_MISSING = "ids-missing"
-    """text came but token_ids was null or absent"""
-    STREAM_CUT = "stream-cut"
-    """end of file in mid-stream: neither finish_reason nor [DONE]"""
-    FINISH_MISSING = "finish-missing"
-    """[DONE] without any finish_reason"""
-    FINISH_UNEXPECTED = "finish-unexpected"
-    """a finish_reason other than stop or length, or two different ones"""
-    DONE_MISSING = "done-missing"
-    """finish_reason came, [DONE] didn't"""
-    USAGE_MISSING = "usage-missing"
-    USAGE_CONFLICT = "usage-conflict"
-    """two final usage objects that disagree"""
-    USAGE_IDS_MISMATCH = "usage-ids-mismatch"
-    """len(token_ids) != usage.completion_tokens"""
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """The server's own count. ``cached_tokens`` is None when the server didn't say (which is never read as 0)."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    cached_tokens: int | None
+__all__ = ["PRECEDENCE", "Completion", "Reason", "Usage", "parse_completion"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +44,119 @@ class Completion:
     def complete(self) -> bool:
         """Whether the row may enter a median (contract section 3)."""
         return self.reason is None
+
+
+_ENDINGS = {
+    Ending.RESET: Reason.RESET,
+    Ending.CONNECT_FAILED: Reason.CONNECT_FAILED,
+    Ending.CONNECT_TIMEOUT: Reason.CONNECT_TIMEOUT,
+    Ending.SEND_FAILED: Reason.SEND_FAILED,
+    Ending.FIRST_BYTE_TIMEOUT: Reason.FIRST_BYTE_TIMEOUT,
+    Ending.IDLE_TIMEOUT: Reason.IDLE_TIMEOUT,
+    Ending.TOTAL_TIMEOUT: Reason.TOTAL_TIMEOUT,
+    Ending.INTERRUPTED: Reason.INTERRUPTED,
+}
+
+
+def parse_completion(exchange: Exchange, *, clock_step_limit_ns: int = 500_000) -> Completion:
+    """What ``exchange`` says: complete, or exactly one reason, the first of :data:`PRECEDENCE` that applies.
+
+    What came before a fault (ids, text, usage) is always kept. ``clock_step_limit_ns``: contract section 6.
+    """
+    response = decode_response(exchange)
+    stream = Stream()
+    _judge_http(response, stream)
+
+    decoder = SseDecoder()
+    try:
+        for at_ns, piece in response.body:
+            for event in decoder.feed(piece, at_ns):
+                stream.take(event)
+    except SseError as error:
+        for event in error.events:
+            stream.take(event)
+        stream.fault(Reason.BAD_UTF8 if isinstance(error, BadUtf8) else Reason.LINE_TOO_LONG, str(error))
+    rest = decoder.finish()
+    if stream.done and (rest.stray or response.trailing):
+        stream.fault(Reason.AFTER_DONE, "bytes came after [DONE]")
+
+    _judge_ending(exchange, response, stream)
+    stream.judge()
+    if abs(exchange.clock_step_ns) > clock_step_limit_ns:
+        step_ms = exchange.clock_step_ns / 1e6
+        stream.fault(Reason.CLOCK_STEP, f"the wall clock moved by {step_ms:.3f} ms against the monotonic clock")
+
+    reason = next((reason for reason in PRECEDENCE if reason in stream.faults), None)
+    detail = stream.faults[reason] if reason else ""
+    told = stream.faults.get(Reason.ERROR_EVENT)
+    if told and reason is not Reason.ERROR_EVENT:
+        detail = f"{detail}; {told}"
+    return Completion(
+        reason=reason,
+        detail=detail,
+        status=response.status,
+        stream_id=stream.stream_id,
+        token_ids=tuple(stream.ids),
+        chunk_ns=tuple(stream.chunk_ns),
+        chunk_sizes=tuple(stream.chunk_sizes),
+        prompt_token_ids=stream.prompt_ids,
+        text=sound("".join(stream.texts)),
+        usage=stream.usage,
+        finish_reason=stream.finish,
+        first_byte_ns=exchange.at_ns[0] if exchange.data and exchange.at_ns else None,
+        first_event_ns=stream.first_event_ns,
+        end_ns=exchange.at_ns[-1] if exchange.at_ns else exchange.end_ns,
+        notes=tuple(stream.notes()),
+    )
+
+
+def _judge_http(response: HttpResponse, stream: Stream) -> None:
+    if response.error:
+        stream.fault(Reason.BAD_HTTP, f"the answer isn't HTTP/1.1: {response.error}")
+    if response.status is None:
+        return
+    if response.status != 200:
+        stream.fault(Reason.HTTP_STATUS, f"HTTP {response.status}: {_body_words(response)}")
+    types = response.values("content-type")
+    if not types or not all(_is_event_stream(value) for value in types):
+        said = ", ".join(types) or "absent"
+        stream.fault(Reason.NOT_EVENT_STREAM, f"Content-Type is {said}, not text/event-stream in UTF-8")
+    codings = [coding.strip().lower() for value in response.values("content-encoding") for coding in value.split(",")]
+    if any(coding not in ("", "identity") for coding in codings):
+        stream.fault(Reason.CONTENT_ENCODING, f"Content-Encoding is {', '.join(codings)}, which wasn't asked for")
+
+
+def _judge_ending(exchange: Exchange, response: HttpResponse, stream: Stream) -> None:
+    so_far = f"after {len(exchange.data)} bytes and {len(stream.ids)} token ids"
+    failed = _ENDINGS.get(exchange.ending)
+    if exchange.ending is Ending.DONE:
+        stream.observed.append("left-open: the server kept the connection open after the answer had ended")
+    if response.complete:
+        if failed:
+            stream.observed.append(f"late-ending: {failed.value} came after the answer had ended")
+        if not stream.done and stream.finish is None:
+            stream.fault(Reason.STREAM_CUT, f"the stream ended {so_far}, with neither finish_reason nor [DONE]")
+    elif failed:
+        said = f": {exchange.detail}" if exchange.detail else ""
+        stream.fault(failed, f"{failed.value} {so_far}{said}")
+    elif not (stream.done and exchange.ending is Ending.DONE):
+        # after [DONE] on a connection that stays open, we leave without waiting for the last chunk (hostile case 30)
+        stream.fault(Reason.TRUNCATED_BODY, f"the HTTP body broke off {so_far}")
+
+
+def _is_event_stream(content_type: str) -> bool:
+    media, *parameters = content_type.split(";")
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip().lower() == "charset" and value.strip().strip('"').lower() not in ("utf-8", "utf8"):
+            return False
+    return media.strip().lower() == "text/event-stream"
+
+
+def _body_words(response: HttpResponse) -> str:
+    head = bytearray()
+    for _, piece in response.body:
+        head += piece[: 4 * MAX_WORDS]
+        if len(head) > 4 * MAX_WORDS:
+            break
+    return head.decode(errors="backslashreplace") or "no body"

@@ -55,6 +55,10 @@ class Exchange:
     """when the last byte of the request was handed to the kernel"""
     end_ns: int = 0
     """when reading stopped (user-space clock)"""
+    cpu_ns: int = 0
+    """CPU time of the reading thread from t0 to the end; shared when several exchanges ran at once"""
+    scheduling: str = "unknown"
+    """of the reading thread: "SCHED_RR" where the system allows it, else "normal" """
     end_wall_ns: int = 0
     end_mono_ns: int = 0
     framing: str = "http"

@@ -1,0 +1,293 @@
+"""The ``bench`` command: parse, call, print, exit code. Nothing is measured here; heavy imports come late."""
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from harness.errors import BenchError, ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from harness.campaign import CampaignWatcher, Options
+
+app = typer.Typer(
+    name="bench",
+    help="Benchmark vLLM on Intel Arc Pro B70: outputs equal, or the number is withheld.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+
+
+@app.command()
+def strict(
+    mtp: Annotated[int, typer.Option("--mtp", help="MTP depth; 0 measures the base pair alone.", min=0)] = 3,
+    tp: Annotated[int, typer.Option("--tp", help="Tensor parallel over that many cards.", min=1)] = 1,
+    launcher: Annotated[
+        str | None,
+        typer.Option(
+            help="Launcher name or TOML file. Without it: the B70 lane where there is a card, else simulated."
+        ),
+    ] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="docker, process, attach or simulated; the launcher's own by default.")
+    ] = None,
+    image: Annotated[str | None, typer.Option(help="Image name or TOML file (r276, r293, …).")] = None,
+    suite: Annotated[str, typer.Option(help="Suite name or JSON file.")] = "strict-v1",
+    model_dir: Annotated[Path | None, typer.Option(help="Directory of the weights.")] = None,
+    classpad: Annotated[bool, typer.Option("--classpad", help="CLASSPAD=1; needs an image that has it.")] = False,
+    card: Annotated[str | None, typer.Option(help="Card numbers, for example 0 or 0,1.")] = None,
+    site: Annotated[Path | None, typer.Option(help="TOML file whose [env] table is right for this host only.")] = None,
+    out: Annotated[Path, typer.Option(help="Where campaigns are kept.")] = Path("experiments"),
+    port: Annotated[int | None, typer.Option(help="Host port; a free one by default.", min=1, max=65535)] = None,
+    vllm: Annotated[str | None, typer.Option(help="The vllm executable, for --engine process.")] = None,
+    url: Annotated[str | None, typer.Option(help="A running server, for --engine attach.")] = None,
+    oracle_url: Annotated[str | None, typer.Option(help="Its MTP0 oracle, for --engine attach.")] = None,
+    served_model_name: Annotated[str | None, typer.Option(help="The model's name at an attached server.")] = None,
+    api_key_env: Annotated[str | None, typer.Option(help="Variable that holds an attached server's API key.")] = None,
+    proxy: Annotated[str | None, typer.Option(help="Proxy to an attached server; none is taken otherwise.")] = None,
+    fault: Annotated[list[str] | None, typer.Option(help="Play a fault, simulated server only; repeatable.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with an interrupted campaign.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be started, and start nothing.")] = False,
+    json_: JsonOption = False,
+) -> None:
+    """Strict 12-prompt suite on fresh servers: mtp0-a, mtp0-b, mtpD-a, mtpD-b, with gates G1 to G3."""
+    from harness import campaign
+
+    chosen, why = _launcher(launcher, engine)
+    options = campaign.Options(
+        launcher=chosen,
+        depth=mtp,
+        tensor_parallel=tp,
+        engine=_engine(engine),
+        image=image,
+        suite=suite,
+        model_dir=model_dir,
+        classpad=classpad,
+        cards=card,
+        site_env=_site(site),
+        out=out,
+        port=port,
+        vllm=vllm,
+        url=url,
+        oracle_url=oracle_url,
+        served_model_name=served_model_name,
+        faults=fault or [],
+        secret_headers=_api_key(api_key_env),
+        proxy=proxy,
+        command=_recorded_command([model_dir, site, out, resume, Path(vllm) if vllm else None]),
+    )
+    watcher = _face(json_)
+    if why:
+        watcher.note(why)
+    try:
+        if dry_run:
+            _print_dry_run(options, watcher, json_=json_)
+            return
+        evidence = campaign.run_strict(options, watcher, resume=resume)
+    finally:
+        close = getattr(watcher, "close", None)
+        if close is not None:
+            close()
+    raise typer.Exit(evidence.exit_code)
+
+
+@app.command()
+def verify(
+    directory: Annotated[Path, typer.Argument(help="A campaign directory.")],
+    json_: JsonOption = False,
+) -> None:
+    """Re-derive every number and gate of a campaign from the captured bytes."""
+    from harness.evidence.verify import headline
+    from harness.evidence.verify import verify as check
+
+    if not directory.is_dir():
+        raise UsageError(f"{directory} is not a directory; give the directory of a campaign")
+    result = check(directory)
+    if json_:
+        _out_json(
+            {
+                "ok": result.ok,
+                "problems": result.problems,
+                "status": None if result.evidence is None else result.evidence.status,
+                "files": result.files,
+                "rows": result.rows,
+                "token_ids": result.ids,
+                "gates": result.gates,
+            }
+        )
+    else:
+        typer.echo(f"{directory.name} {headline(result)}")
+        for problem in result.problems[1:20]:
+            typer.echo(f"- {problem}")
+        if result.ok:
+            typer.echo(
+                f"checked: {result.files} files by sha256, {result.rows} rows, {result.ids} token ids, "
+                f"{result.gates} gates re-derived"
+            )
+    raise typer.Exit(ExitCode.OK if result.ok else ExitCode.GATE_FAILED)
+
+
+@app.command()
+def schema(
+    what: Annotated[str, typer.Argument(help="evidence, server, launcher or image.")] = "evidence",
+) -> None:
+    """Print the JSON Schema of a file format."""
+    from harness.evidence.schema import Evidence, ServerRecord
+    from harness.lanes import Image, Lane
+
+    models: dict[str, Any] = {"evidence": Evidence, "server": ServerRecord, "launcher": Lane, "image": Image}
+    if what not in models:
+        raise UsageError(f"there is no schema {what!r}; use one of {', '.join(models)}")
+    _out_json(models[what].model_json_schema(by_alias=True))
+
+
+@app.command(name="list")
+def list_(
+    json_: JsonOption = False,
+) -> None:
+    """List the launchers, images, suites and simulated faults that are known."""
+    from harness.data import names
+    from harness.simulated.faults import FAULTS
+
+    known = {
+        "launchers": names("launchers", ".toml"),
+        "images": names("images", ".toml"),
+        "suites": names("suites", ".json"),
+    }
+    if json_:
+        _out_json({**known, "faults": dict(FAULTS)})
+        return
+    for kind, found in known.items():
+        typer.echo(f"{kind}: {', '.join(found)}")
+    typer.echo("faults of the simulated server:")
+    for name, line in FAULTS.items():
+        typer.echo(f"  {name:18} {line}")
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+) -> None:
+    if version:
+        from harness import __version__
+
+        typer.echo(f"b70-bench {__version__}")
+        raise typer.Exit
+
+
+def _launcher(launcher: str | None, engine: str | None) -> tuple[str, str]:
+    """The launcher and, when it was chosen here, one sentence that says so."""
+    if launcher is not None:
+        return launcher, ""
+    if engine == "attach":
+        return "attach", ""
+    from harness.host.facts import host_facts
+
+    cards = host_facts().value("cards")
+    if cards:
+        return "qwen35-4b-w4a16", f"launcher qwen35-4b-w4a16, because this host has {len(cards)} card(s) under xe"
+    return "simulated", "no card under the xe driver: running the simulated server, which measures nothing"
+
+
+def _engine(engine: str | None) -> Any:
+    known = ("docker", "process", "attach", "simulated")
+    if engine is not None and engine not in known:
+        raise UsageError(f"there is no engine {engine!r}; use one of {', '.join(known)}")
+    return engine
+
+
+def _site(path: Path | None) -> dict[str, str]:
+    if path is None:
+        return {}
+    import tomllib
+
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"site file {path.name} can't be read ({error}); check the path") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"site file {path.name} is not TOML: {error}; correct that line") from None
+    env = table.get("env")
+    if set(table) != {"env"} or not isinstance(env, dict) or not all(isinstance(value, str) for value in env.values()):
+        raise UsageError(f"site file {path.name} must hold one [env] table of strings and nothing else; correct it")
+    return env
+
+
+def _api_key(variable: str | None) -> tuple[tuple[str, str], ...]:
+    if variable is None:
+        return ()
+    value = os.environ.get(variable)
+    if not value:
+        raise UsageError(f"the variable {variable} is empty; put the API key into it, or leave --api-key-env out")
+    return (("Authorization", f"Bearer {value}"),)
+
+
+def _typed_command() -> str:
+    return shlex.join(["bench", *sys.argv[1:]])
+
+
+def _recorded_command(paths: list[Path | None]) -> str:
+    """The command line as evidence keeps it: host paths by their last part."""
+    known = {str(path): path.name for path in paths if path is not None}
+    words = [known.get(word, word) for word in sys.argv[1:]]
+    return shlex.join(["bench", *(word.rsplit("/", 1)[-1] if word.startswith("/") else word for word in words)])
+
+
+def _face(json_: bool) -> "CampaignWatcher":
+    from harness import face
+
+    if json_:
+        return face.JsonFace(sys.stdout)
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        return face.LiveFace(Console(), _typed_command())
+    return face.PlainFace(sys.stdout, _typed_command())
+
+
+def _print_dry_run(options: "Options", watcher: "CampaignWatcher", *, json_: bool) -> None:
+    from harness import campaign
+
+    found = campaign.dry_run(options, watcher)
+    if json_:
+        _out_json([{"plan": plan.model_dump(mode="json"), "command": command} for plan, command in found])
+        return
+    for plan, command in found:
+        typer.echo(f"# {plan.label}: MTP depth {plan.depth}, TP{plan.tensor_parallel}, engine {plan.engine}")
+        if plan.image is not None:
+            typer.echo(f"#   image {plan.image} {plan.image_id or ''}".rstrip())
+        for name, value in sorted(plan.env.items()):
+            typer.echo(f"#   {name}={value}")
+        typer.echo(f"{command}\n")
+
+
+def _out_json(value: Any) -> None:
+    import json
+
+    typer.echo(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def main() -> None:
+    """Entry point: one sentence and the right exit code for everything that can be foreseen."""
+    try:
+        code = app(standalone_mode=False)
+    except BenchError as error:
+        typer.echo(f"bench: {error}", err=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        typer.echo("bench: interrupted", err=True)
+        sys.exit(ExitCode.INFRASTRUCTURE)
+    except Exception as error:
+        # Typer's own usage errors, by shape: whether they come from click or from its copy depends on the version.
+        if hasattr(error, "format_message") and hasattr(error, "show"):
+            error.show()
+            sys.exit(ExitCode.USAGE)
+        raise
+    sys.exit(code if isinstance(code, int) else ExitCode.OK)

@@ -1,0 +1,258 @@
+"""One attempt's files → what evidence says of it: rows, canaries, client, medians and the gates of one server."""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.evidence.fresh import counters, fresh_gate
+from harness.evidence.schema import Attempt, AttemptStatus, ClientFacts, ServerRecord, SuiteFacts
+from harness.host.facts import Host
+from harness.measure import gates, metrics, rates
+from harness.measure.rows import Row, build_row, chunk_gaps_ms, kernel_lags_us, mark_cold
+from harness.plan import ServerPlan
+from harness.wire.capture import Capture, Tag
+from harness.wire.completion import parse_completion
+from harness.wire.exchange import Exchange
+from harness.wire.http import decode_response
+from harness.workloads import canaries, strict
+from harness.workloads.canaries import CanaryRequest, CanaryVerdict
+
+
+@dataclass(frozen=True)
+class AttemptFiles:
+    """What an attempt's directory holds, loaded."""
+
+    label: str
+    directory: str
+    status: AttemptStatus
+    error: str
+    capture: Capture | None
+    server: ServerRecord | None
+    log: bytes
+
+
+def canary_requests(plan: ServerPlan) -> list[CanaryRequest]:
+    """The canaries a server is asked, by its plan."""
+    if plan.canaries == "repeat":
+        return canaries.repeat_canaries(plan.served_model_name)
+    return canaries.chat_canaries(plan.served_model_name, enable_thinking=plan.canary_thinking)
+
+
+def request_body(exchange: Exchange) -> Any:
+    """The JSON body that was sent; None when it can't be read back."""
+    _, _, body = exchange.request.partition(b"\r\n\r\n")
+    try:
+        return json.loads(body)
+    except ValueError:
+        return None
+
+
+def answer_body(exchange: Exchange) -> bytes | None:
+    """The whole body of a 200 answer; None otherwise."""
+    response = decode_response(exchange)
+    if response.status != 200 or not response.complete:
+        return None
+    return b"".join(piece for _, piece in response.body)
+
+
+def row_of(tag: Tag, exchange: Exchange, index: int, suite: SuiteFacts) -> Row:
+    """The row of one captured suite request; its prompt is the one that was sent, not the one that should have been."""
+    body = request_body(exchange)
+    prompt = body.get("prompt") if isinstance(body, dict) else None
+    text = prompt if isinstance(prompt, str) else ""
+    known = {item.id: item.prompt_class for item in suite.prompts}
+    return build_row(
+        index=index,
+        prompt_id=tag.name,
+        prompt_class=known.get(tag.name, "unknown"),
+        prompt_sha256=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
+        request_id=tag.request_id,
+        completion=parse_completion(exchange),
+        exchange=exchange,
+    )
+
+
+def derive_attempt(files: AttemptFiles, suite: SuiteFacts, plan: ServerPlan, host: Host) -> Attempt:
+    """Everything evidence says of one attempt. Pure: from loaded files only."""
+    capture = files.capture
+    sent = capture.of_kind("suite") if capture is not None else []
+    rows = mark_cold([row_of(tag, exchange, index, suite) for index, (tag, exchange) in enumerate(sent)])
+    complete = len(rows) == len(suite.prompts) and all(row.complete for row in rows)
+    medians = _class_medians(rows) if complete else {}
+    exact = _class_balanced([(row.prompt_class, row.tok_s_burst_exact) for row in rows]) if complete else None
+    chunks = sum(len(row.chunks) for row in rows)
+    before, after = _canaries(plan, capture, "before"), _canaries(plan, capture, "after")
+    client = _client(sent, capture) if capture is not None and sent else None
+    attempt = Attempt(
+        label=files.label,
+        directory=files.directory,
+        status=files.status,
+        error=files.error,
+        depth=plan.depth,
+        server=files.server,
+        rows=rows,
+        canaries_before=before,
+        canaries_after=after,
+        acceptance=_acceptance(capture),
+        client=client,
+        class_medians=medians,
+        class_balanced_median=rates.class_balanced_median(medians) if medians else None,
+        class_balanced_median_burst_exact=exact,
+        median_ttft_ms=rates.median_ttft_ms([row.ttft_ms for row in rows]) if complete else None,
+        ids_per_chunk=sum(len(row.token_ids) for row in rows) / chunks if chunks else None,
+        gates=[],
+    )
+    if files.status is AttemptStatus.INTERRUPTED:
+        return attempt
+    found = _gates(attempt, files, suite, host, sent)
+    if files.status is AttemptStatus.INVALID:
+        found = [gate for gate in found if gate.name == "stream" and rows]
+    return attempt.model_copy(update={"gates": found})
+
+
+def _class_medians(rows: Sequence[Row]) -> dict[str, float]:
+    values = [(row.prompt_class, row.tok_s_1_100) for row in rows]
+    known = [(name, value) for name, value in values if value is not None]
+    return rates.class_medians(known) if len(known) == len(values) else {}
+
+
+def _class_balanced(values: Sequence[tuple[str, float | None]]) -> float | None:
+    known = [(name, value) for name, value in values if value is not None]
+    if not known or len(known) != len(values):
+        return None
+    return rates.class_balanced_median(rates.class_medians(known))
+
+
+def _canaries(plan: ServerPlan, capture: Capture | None, stage: str) -> CanaryVerdict | None:
+    """Judge a round by what was asked of whom; None when it wasn't begun."""
+    asked = capture.of_kind("canary", stage) if capture is not None else []
+    if not asked:
+        return None
+    wanted = canary_requests(plan)
+    answers = [
+        answer_body(exchange) if tag.name == request.name and request_body(exchange) == request.body else None
+        for request, (tag, exchange) in zip(wanted, asked, strict=False)
+    ]
+    return canaries.judge(wanted, answers)
+
+
+def _acceptance(capture: Capture | None) -> metrics.Acceptance | None:
+    if capture is None:
+        return None
+    before, after = counters(capture.controls, "metrics-suite-start"), counters(capture.controls, "metrics-suite-end")
+    if isinstance(before, str) or isinstance(after, str):
+        return None
+    return metrics.acceptance(before, after)
+
+
+def _client(sent: Sequence[tuple[Tag, Exchange]], capture: Capture) -> ClientFacts:
+    exchanges = [exchange for _, exchange in sent]
+    lags = [lag for exchange in exchanges for lag in kernel_lags_us(exchange)]
+    reads = sum(len(exchange.sizes) for exchange in exchanges)
+    cpu, wall = sum(item.cpu_ns for item in exchanges) / 1e9, sum(item.end_ns for item in exchanges) / 1e9
+    pauses = [(later.t0_mono_ns - earlier.end_mono_ns) / 1e6 for earlier, later in itertools.pairwise(exchanges)]
+    return ClientFacts(
+        timestamp_source=str(capture.header.get("timestamp_source", "unknown")),
+        scheduling=", ".join(sorted({item.scheduling for item in exchanges})),
+        reads=reads,
+        kernel_stamped=len(lags),
+        lag_p50_us=rates.median(lags),
+        lag_p99_us=rates.p99_or_max(lags),
+        lag_max_us=max(lags, default=None),
+        cpu_s=cpu,
+        wall_s=wall,
+        cpu_share=cpu / wall if wall > 0 else None,
+        cpu_us_per_read=cpu * 1e6 / reads if reads else None,
+        clock_step_max_ms=max((abs(item.clock_step_ns) / 1e6 for item in exchanges), default=0.0),
+        gap_between_requests_max_ms=max(pauses, default=None),
+    )
+
+
+def _gates(
+    attempt: Attempt,
+    files: AttemptFiles,
+    suite: SuiteFacts,
+    host: Host,
+    sent: Sequence[tuple[Tag, Exchange]],
+) -> list[gates.Gate]:
+    label, rows = files.label, attempt.rows
+    prompts = [(item.id, item.prompt_class, item.sha256) for item in suite.prompts]
+    client = attempt.client
+    found = [
+        _as_sent(gates.workload_gate(label, rows, prompts), files, sent),
+        gates.stream_gate(label, rows),
+        gates.cache_zero_gate(label, rows),
+        _canary_gate(label, attempt),
+        gates.degenerate_gate(label, rows),
+        gates.client_gate(
+            label,
+            rows,
+            [lag for _, exchange in sent for lag in kernel_lags_us(exchange)],
+            chunk_gaps_ms(rows),
+            client.cpu_share if client is not None else None,
+            client.timestamp_source if client is not None else "unknown",
+        ),
+        _host_gate(label, host),
+    ]
+    if files.server is not None and files.capture is not None:
+        requests, tokens = _sent_between_scrapes(files.capture, rows)
+        fresh = fresh_gate(files.server, files.capture, files.log, requests=requests, tokens=tokens)
+    else:
+        missing = f"{label}: the record of its server or its capture is missing"
+        fresh = gates.Gate(name="fresh", subject=label, passed=False, failures=[missing])
+    return [*found[:5], fresh, *found[5:]]
+
+
+def _as_sent(gate: gates.Gate, files: AttemptFiles, sent: Sequence[tuple[Tag, Exchange]]) -> gates.Gate:
+    """The workload gate, which also fails when a request wasn't the one of contract section 3."""
+    model = files.server.requested.served_model_name if files.server is not None else ""
+    failures = list(gate.failures)
+    for tag, exchange in sent:
+        body = request_body(exchange)
+        prompt = body.get("prompt") if isinstance(body, dict) else None
+        if body != strict.strict_body(prompt if isinstance(prompt, str) else "", model):
+            failures.append(f"{files.label}: the request of {tag.name} isn't the one of the strict suite")
+    return gate.model_copy(update={"failures": failures, "passed": not failures})
+
+
+def _canary_gate(label: str, attempt: Attempt) -> gates.Gate:
+    failures = []
+    for stage, verdict in (("before", attempt.canaries_before), ("after", attempt.canaries_after)):
+        if verdict is None:
+            failures.append(f"{label}: the canaries {stage} the suite were not asked")
+        else:
+            failures += [
+                f"{label}: canary {check.name} {stage} the suite: {check.sentence}"
+                for check in verdict.checks
+                if not check.passed
+            ]
+    mode = next((v.mode for v in (attempt.canaries_before, attempt.canaries_after) if v is not None), "none")
+    notes = ["canaries: the repeat check alone, by the launcher's choice"] if mode == "repeat" else []
+    return gates.Gate(name="canaries", subject=label, passed=not failures, failures=failures, notes=notes)
+
+
+def _host_gate(label: str, host: Host) -> gates.Gate:
+    """Kernel-log faults: read by nobody yet, so unknown is said aloud where there is a card (contract section 8)."""
+    cards = host.facts.get("cards")
+    if cards is not None and cards.state == "not applicable":
+        note = f"kernel log: not applicable ({cards.note})"
+    else:
+        note = "kernel log: unknown (not read)"
+    return gates.Gate(name="host", subject=label, passed=True, failures=[], notes=[note])
+
+
+def _sent_between_scrapes(capture: Capture, rows: Sequence[Row]) -> tuple[int, int | None]:
+    """Requests and tokens between metrics-before and metrics-after: the suite and both rounds of canaries."""
+    counts = [row.completion_tokens for row in rows]
+    for _, exchange in [*capture.of_kind("canary", "before"), *capture.of_kind("canary", "after")]:
+        body = answer_body(exchange)
+        try:
+            count = json.loads(body)["usage"]["completion_tokens"] if body is not None else None
+        except (ValueError, KeyError, TypeError):
+            count = None
+        counts.append(count if isinstance(count, int) else None)
+    known = [count for count in counts if count is not None]
+    return len(counts), sum(known) if len(known) == len(counts) else None

@@ -1,0 +1,281 @@
+"""A campaign directory → Evidence. The same function writes evidence.json and verifies it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from harness.errors import EvidenceError, ExitCode
+from harness.evidence import journal, store
+from harness.evidence.attempts import AttemptFiles, derive_attempt
+from harness.evidence.schema import (
+    Attempt,
+    AttemptStatus,
+    Evidence,
+    Pair,
+    ServerRecord,
+    Start,
+    Status,
+)
+from harness.measure import rates
+from harness.measure.gates import Arm, Gate, identity_gate
+from harness.plan import SPECULATIVE_FLAG, ServerPlan
+from harness.wire.capture import Capture, load_capture
+
+SPREAD_LIMIT = 0.01
+"""Above it the report asks for another pair and quotes all servers (contract section 3)"""
+
+MAX_LOG = 512 * 1024 * 1024
+
+
+def load_start(events: Sequence[journal.Event]) -> Start:
+    """The campaign's start from its journal. Raises EvidenceError."""
+    try:
+        start = Start.model_validate(events[0].start)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise EvidenceError(f"{journal.NAME}: {where}: {first['msg'].lower()}; get the original file") from None
+    if start.plan.sha256() != start.plan_sha256:
+        raise EvidenceError(f"{journal.NAME}: plan_sha256 isn't the hash of the plan; the plan was edited")
+    return start
+
+
+def load_attempts(directory: Path, events: Sequence[journal.Event]) -> list[AttemptFiles]:
+    """Every attempt the journal names, in order; one without an end was interrupted."""
+    found: dict[str, AttemptFiles] = {}
+    for event in events:
+        if event.event not in ("attempt-started", "attempt-ended"):
+            continue
+        if "/" in event.directory or event.directory in ("", ".", ".."):
+            raise EvidenceError(
+                f"{journal.NAME} names the attempt directory {event.directory!r}; get the original file"
+            )
+        ended = event.event == "attempt-ended"
+        if ended and event.directory not in found:
+            raise EvidenceError(f"{journal.NAME} ends attempt {event.directory}, which never started")
+        try:
+            status = AttemptStatus(event.status) if ended else AttemptStatus.INTERRUPTED
+        except ValueError:
+            raise EvidenceError(f"{journal.NAME} has an attempt status {event.status!r}; get the original") from None
+        found[event.directory] = _load_attempt(directory, event, status)
+    return list(found.values())
+
+
+def _load_attempt(directory: Path, event: journal.Event, status: AttemptStatus) -> AttemptFiles:
+    folder = directory / store.ATTEMPTS / event.directory
+    capture_path, server_path, log_path = folder / store.CAPTURE, folder / store.SERVER, folder / store.LOG
+    capture: Capture | None = None
+    if capture_path.exists() and not (status is AttemptStatus.INTERRUPTED and capture_path.stat().st_size == 0):
+        capture = load_capture(capture_path)
+    server: ServerRecord | None = None
+    if server_path.exists():
+        try:
+            server = ServerRecord.model_validate(store.read_json(server_path))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise EvidenceError(f"{event.directory}/{store.SERVER}: {where}: {first['msg'].lower()}") from None
+    if status is AttemptStatus.COMPLETE and (capture is None or server is None or not log_path.exists()):
+        raise EvidenceError(f"attempt {event.directory} ended complete, but a file of it is missing; get the original")
+    log = b""
+    if log_path.exists():
+        if log_path.stat().st_size > MAX_LOG:
+            raise EvidenceError(f"{event.directory}/{store.LOG} is larger than {MAX_LOG >> 20} MiB")
+        log = log_path.read_bytes()
+    return AttemptFiles(event.label, event.directory, status, event.error, capture, server, log)
+
+
+def derive(directory: Path) -> Evidence:
+    """Everything evidence.json says, from the journal and the attempts' files. Raises EvidenceError."""
+    events = journal.load(directory)
+    start = load_start(events)
+    plans = {plan.label: plan for plan in start.plan.servers}
+    attempts = []
+    for files in load_attempts(directory, events):
+        if files.label not in plans:
+            raise EvidenceError(f"{journal.NAME} has an attempt {files.label}, which the plan doesn't know")
+        attempts.append(derive_attempt(files, start.suite, plans[files.label], start.host))
+    valid = _latest(attempts)
+    gates = _identity_gates(start, valid)
+    ended = next((event for event in reversed(events) if event.event in ("campaign-ended", "campaign-resumed")), None)
+    if ended is not None and ended.event != "campaign-ended":
+        ended = None
+    status, exit_code = _status(start, attempts, valid, gates, ended)
+    pairs = _pairs(start, valid)
+    failures = [failure for item in valid.values() for gate in item.gates for failure in gate.failures]
+    reasons = [item.error for item in valid.values() if item.error] + failures
+    reasons += [failure for gate in gates for failure in gate.failures]
+    if ended is not None and ended.error and ended.error not in reasons:
+        reasons.append(ended.error)
+    withheld = status is not Status.PASSED
+    evidence = Evidence(
+        campaign_id=start.campaign_id,
+        kind="strict",
+        status=status,
+        exit_code=exit_code,
+        conclusion="",
+        simulated=start.simulated,
+        withheld=withheld,
+        reasons=reasons,
+        start=start,
+        started_at=events[0].at,
+        ended_at=None if ended is None else ended.at,
+        resumed=[event.at for event in events if event.event == "campaign-resumed"],
+        pairs=pairs,
+        gates=gates,
+        attempts=attempts,
+        unknown=_unknown(start, valid),
+    )
+    return evidence.model_copy(update={"conclusion": _conclusion(evidence)})
+
+
+def _latest(attempts: Sequence[Attempt]) -> dict[str, Attempt]:
+    """The attempt that counts for each label: its last one (a complete one is never followed by another)."""
+    return {attempt.label: attempt for attempt in attempts}
+
+
+def _unknown(start: Start, attempts: dict[str, Attempt]) -> list[str]:
+    found = [*start.unknown, *(f"host fact {name}: unknown" for name in start.host.unknown())]
+    for attempt in attempts.values():
+        found += [f"{attempt.label}: {note}" for gate in attempt.gates for note in gate.notes if "unknown" in note]
+    return found
+
+
+def _arm(start: Start, attempt: Attempt, plan: ServerPlan) -> Arm:
+    server = attempt.server
+    applied = server.applied if server is not None else None
+    readiness = server.readiness if server is not None else None
+    image_id = (applied.image_id if applied is not None else None) or ""
+    if not image_id and plan.engine != "attach" and readiness is not None and readiness.version:
+        image_id = f"{plan.engine}:{readiness.version}"
+    return Arm(
+        label=attempt.label,
+        rows=attempt.rows,
+        server_id=applied.server_id if applied is not None else "",
+        image_id=image_id,
+        suite_sha256=start.suite.sha256,
+        environment=applied.env if applied is not None else {},
+        arguments=applied.arguments if applied is not None else [],
+        depth=plan.depth,
+    )
+
+
+def _identity_gates(start: Start, attempts: dict[str, Attempt]) -> list[Gate]:
+    depth = start.plan.depth
+    arms = {
+        plan.label: _arm(start, attempts[plan.label], plan)
+        for plan in start.plan.servers
+        if plan.label in attempts and attempts[plan.label].status is AttemptStatus.COMPLETE
+    }
+    asked = [("G1", "mtp0-a", "mtp0-b"), ("G2", f"mtp{depth}-a", f"mtp{depth}-b")]
+    asked += [("G3", f"mtp{depth}-a", "mtp0-a"), ("G3", f"mtp{depth}-b", "mtp0-a")]
+    found = []
+    for name, left, right in asked[:1] if depth == 0 else asked:
+        if left in arms and right in arms:
+            declared = name == "G3"
+            found.append(
+                identity_gate(
+                    name,
+                    arms[left],
+                    arms[right],
+                    allowed_env=frozenset(start.depth_env) if declared else frozenset(),
+                    allowed_args=frozenset({SPECULATIVE_FLAG}) if declared else frozenset(),
+                    expected_total=len(start.suite.prompts),
+                )
+            )
+    return found
+
+
+def _status(
+    start: Start,
+    attempts: Sequence[Attempt],
+    valid: dict[str, Attempt],
+    gates: Sequence[Gate],
+    ended: journal.Event | None,
+) -> tuple[Status, int]:
+    """Contract section 4; what the journal says of the end is believed only for an interruption or an error."""
+    if ended is None:
+        return (Status.INTERRUPTED if attempts else Status.STARTED), ExitCode.INFRASTRUCTURE
+    if ended.status == Status.INTERRUPTED or any(a.status is AttemptStatus.INTERRUPTED for a in valid.values()):
+        return Status.INTERRUPTED, ExitCode.INFRASTRUCTURE
+    if ended.error or any(item.status is AttemptStatus.INVALID for item in valid.values()):
+        return Status.INVALID, ExitCode.INFRASTRUCTURE
+    of_servers = [gate for item in valid.values() for gate in item.gates]
+    if any(gate.name == "stream" and not gate.passed for gate in of_servers):
+        return Status.INVALID, ExitCode.GATE_FAILED
+    if any(gate.name == "G1" and not gate.passed for gate in gates):
+        return Status.REJECTED, ExitCode.GATE_FAILED
+    if not all(gate.passed for gate in [*of_servers, *gates]):
+        return Status.WITHHELD, ExitCode.GATE_FAILED
+    expected = 1 if start.plan.depth == 0 else 4
+    whole = set(valid) == {plan.label for plan in start.plan.servers} and len(gates) == expected
+    if not whole or any(plan.engine == "attach" for plan in start.plan.servers):
+        return Status.INVALID, ExitCode.INFRASTRUCTURE
+    return Status.PASSED, ExitCode.OK
+
+
+def _pairs(start: Start, attempts: dict[str, Attempt]) -> list[Pair]:
+    depths = dict.fromkeys(plan.depth for plan in start.plan.servers)
+    return [_pair(depth, attempts.get(f"mtp{depth}-a"), attempts.get(f"mtp{depth}-b")) for depth in depths]
+
+
+def _both(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else rates.center(a, b)
+
+
+def _pair(depth: int, left: Attempt | None, right: Attempt | None) -> Pair:
+    sides = [left, right]
+    a, b = (None if side is None else side.class_balanced_median for side in sides)
+    exact = [None if side is None else side.class_balanced_median_burst_exact for side in sides]
+    ttft = [None if side is None else side.median_ttft_ms for side in sides]
+    accepted = [None if side is None or side.acceptance is None else side.acceptance.rate for side in sides]
+    length = [
+        None if side is None or side.acceptance is None else side.acceptance.mean_acceptance_length for side in sides
+    ]
+    center = _both(a, b)
+    spread = rates.spread(a, b) if a is not None and b is not None else None
+    notes = []
+    if spread is not None and a is not None and b is not None and spread > SPREAD_LIMIT:
+        notes.append(
+            f"spread {spread:.2%} is above {SPREAD_LIMIT:.0%}: measure another pair and quote all servers "
+            f"({a:.2f} and {b:.2f} tokens/s)"
+        )
+    return Pair(
+        name=f"mtp{depth}",
+        depth=depth,
+        a=a,
+        b=b,
+        center=center,
+        spread=spread,
+        burst_exact_center=_both(exact[0], exact[1]),
+        ttft_a_ms=ttft[0],
+        ttft_b_ms=ttft[1],
+        acceptance_rate=_both(accepted[0], accepted[1]),
+        mean_acceptance_length=_both(length[0], length[1]),
+        notes=notes,
+    )
+
+
+def _conclusion(evidence: Evidence) -> str:
+    plan = evidence.start.plan
+    what = f"MTP{plan.depth} TP{plan.tensor_parallel} on {plan.lane}"
+    if evidence.status is Status.PASSED:
+        pair = evidence.pairs[-1]
+        exact = " ".join(f"{gate.name} {gate.exact}/{gate.total}" for gate in evidence.gates)
+        simulated = "SIMULATED, no measurement: " if evidence.simulated else ""
+        return (
+            f"{simulated}{what}: {pair.center:.2f} tokens/s, center of two fresh servers "
+            f"({pair.a:.2f} and {pair.b:.2f}, spread {pair.spread:.2%}); {exact}"
+        )
+    first = evidence.reasons[0].splitlines()[0] if evidence.reasons else "the campaign did not reach its end"
+    if len(evidence.reasons) > 1:
+        first += f" (and {len(evidence.reasons) - 1} more)"
+    words = {
+        Status.WITHHELD: "speeds are recorded, but the number is withheld",
+        Status.REJECTED: "rejected, the base is not repeat-exact",
+        Status.INVALID: "no verdict",
+        Status.INTERRUPTED: "interrupted",
+        Status.STARTED: "started",
+    }
+    return f"{what}: {words[evidence.status]}: {first}"

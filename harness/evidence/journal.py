@@ -1,0 +1,72 @@
+"""journal.jsonl: what the campaign did, appended and fsynced line by line; the only record besides the attempts'."""
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from harness.errors import EvidenceError
+
+NAME = "journal.jsonl"
+MAX_BYTES = 64 * 1024 * 1024
+EventName = Literal["campaign-started", "campaign-resumed", "attempt-started", "attempt-ended", "campaign-ended"]
+
+
+class Event(BaseModel):
+    """One line of the journal."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    at: str
+    """UTC"""
+    event: EventName
+    label: str = ""
+    directory: str = ""
+    """of an attempt, under attempts/"""
+    status: str = ""
+    """of the attempt or campaign that ended"""
+    error: str = ""
+    start: dict[str, Any] | None = None
+    """campaign-started: see schema.Start"""
+
+
+def now_utc() -> str:
+    """The present moment as it stands in evidence."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def append(directory: Path, event: Event) -> None:
+    """Append one event; it is on the disk when this returns."""
+    line = json.dumps(event.model_dump(exclude_defaults=True), ensure_ascii=False, allow_nan=False) + "\n"
+    handle = os.open(directory / NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    try:
+        os.write(handle, line.encode())
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def load(directory: Path) -> list[Event]:
+    """All whole lines; a last line without its end (a kill in mid-write) is left out. Raises EvidenceError."""
+    path = directory / NAME
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise EvidenceError(f"{NAME} is larger than {MAX_BYTES >> 20} MiB; this is no campaign directory")
+        lines = path.read_bytes().split(b"\n")[:-1]
+    except FileNotFoundError:
+        raise EvidenceError(f"{directory.name} has no {NAME}; give the directory of a campaign") from None
+    except OSError as error:
+        raise EvidenceError(f"{NAME} can't be read ({error.strerror}); check the directory") from None
+    events = []
+    for number, line in enumerate(lines, 1):
+        try:
+            events.append(Event.model_validate_json(line))
+        except ValidationError as error:
+            what = error.errors(include_url=False, include_input=False)[0]["msg"]
+            raise EvidenceError(f"{NAME} line {number} is no journal line ({what}); get the original file") from None
+    if not events or events[0].event != "campaign-started" or events[0].start is None:
+        raise EvidenceError(f"{NAME} doesn't begin with the start of a campaign; get the original file")
+    return events

@@ -1,0 +1,247 @@
+"""What stands in evidence.json. Every value in it follows from the journal, the captures and the server records."""
+
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from harness.host.facts import Host, Tool
+from harness.launch.readiness import Readiness
+from harness.launch.server import Applied, ImageFacts, StopRecord
+from harness.measure.gates import Gate
+from harness.measure.metrics import Acceptance
+from harness.measure.rows import Row
+from harness.plan import CampaignPlan, ServerPlan
+from harness.workloads.canaries import CanaryVerdict
+
+SCHEMA = "b70-bench.evidence/1"
+
+
+class Status(StrEnum):
+    """Of a campaign (contract section 4)."""
+
+    STARTED = "started"
+    PASSED = "passed"
+    WITHHELD = "withheld"
+    """speeds are recorded, but a gate failed: no number may be published"""
+    REJECTED = "rejected"
+    """G1 failed: the base isn't repeat-exact"""
+    INVALID = "invalid"
+    """an attempt has an invalid row, or a server failed: no verdict"""
+    INTERRUPTED = "interrupted"
+
+
+class AttemptStatus(StrEnum):
+    """Of one attempt."""
+
+    COMPLETE = "complete"
+    """the whole suite and both rounds of canaries were sent, and the server was stopped"""
+    INVALID = "invalid"
+    """ended early by the server or the host"""
+    INTERRUPTED = "interrupted"
+
+
+class Model(BaseModel):
+    """Base of everything in evidence.json."""
+
+    model_config = ConfigDict(
+        extra="forbid", use_attribute_docstrings=True, protected_namespaces=(), ser_json_inf_nan="strings"
+    )
+
+
+class CacheListing(Model):
+    """What one server's cache directory held."""
+
+    entries: int
+    """files in all six caches"""
+    bytes: int
+    folders: dict[str, int]
+    """files by cache folder"""
+
+
+class ServerRecord(Model):
+    """server.json of an attempt: one server's life, written as it happens; paths by role, secrets dropped by name."""
+
+    schema_version: Literal["b70-bench.server/1"] = Field("b70-bench.server/1", alias="schema")
+    label: str
+    requested: ServerPlan
+    image: ImageFacts | None = None
+    applied: Applied | None = None
+    inspect: dict[str, Any] = {}
+    """the engine's own last description of the server"""
+    differences: list[str] = []
+    """requested against applied, one sentence each; empty when equal"""
+    cache_before: CacheListing | None = None
+    """null where the engine has no cache directory of ours (attach)"""
+    cache_after: CacheListing | None = None
+    readiness: Readiness | None = None
+    stop: StopRecord | None = None
+    error: str = ""
+    """why the attempt ended early; empty when it didn't"""
+
+
+class FileEntry(Model):
+    """One file of the model directory."""
+
+    name: str
+    size: int
+    """bytes"""
+    sha256: str
+
+
+class ModelFacts(Model):
+    """The weights that were served."""
+
+    repository: str | None
+    """as the launcher file names it"""
+    revision: str | None
+    files: list[FileEntry]
+    sha256: str
+    """over the sorted list of (name, size, sha256)"""
+
+
+class SuitePrompt(Model):
+    """One prompt's place in the suite, without its text."""
+
+    id: str
+    prompt_class: str
+    sha256: str
+    """of the prompt's UTF-8 bytes"""
+
+
+class SuiteFacts(Model):
+    """Which suite was sent; its bytes stand in suite.json of the campaign."""
+
+    id: str
+    version: int
+    sha256: str
+    """of the file's bytes"""
+    prompts: list[SuitePrompt]
+
+
+class Start(Model):
+    """Everything known when a campaign starts; the first line of the journal."""
+
+    campaign_id: str
+    lane_title: str
+    simulated: bool
+    """true: nothing in this campaign is a measurement of a card"""
+    plan: CampaignPlan
+    plan_sha256: str
+    suite: SuiteFacts
+    image: ImageFacts | None
+    model: ModelFacts | None
+    host: Host
+    tool: Tool
+    command: str
+    """the command line, paths reduced to roles"""
+    depth_env: list[str]
+    """variables that may differ between a depth-D server and its oracle"""
+    unknown: list[str] = []
+    """what this campaign could not find out, one sentence each"""
+
+
+class ClientFacts(Model):
+    """The client's own truth over the suite's reads (contract section 6)."""
+
+    timestamp_source: str
+    scheduling: str
+    """of the reading thread: SCHED_RR where the system allows it, else normal"""
+    reads: int
+    kernel_stamped: int
+    """reads with a kernel time"""
+    lag_p50_us: float | None
+    lag_p99_us: float | None
+    """maximum when there are fewer than 100 reads"""
+    lag_max_us: float | None
+    cpu_s: float
+    """CPU seconds of the reading thread while streams were open"""
+    wall_s: float
+    cpu_share: float | None
+    cpu_us_per_read: float | None
+    clock_step_max_ms: float
+    gap_between_requests_max_ms: float | None
+    """longest pause between the end of one suite request and the start of the next"""
+
+
+class Attempt(Model):
+    """One suite with its canaries on one server."""
+
+    label: str
+    directory: str
+    """under attempts/"""
+    status: AttemptStatus
+    error: str
+    depth: int
+    server: ServerRecord | None
+    rows: list[Row]
+    canaries_before: CanaryVerdict | None
+    canaries_after: CanaryVerdict | None
+    acceptance: Acceptance | None
+    """between the first and the last suite request; null at MTP0 or when /metrics didn't say"""
+    client: ClientFacts | None
+    class_medians: dict[str, float]
+    """tokens/s by prompt class, of tok_s_1_100; empty when a row is invalid"""
+    class_balanced_median: float | None
+    """tokens/s; null when a row is invalid"""
+    class_balanced_median_burst_exact: float | None
+    """tokens/s, of tok_s_burst_exact; ours"""
+    median_ttft_ms: float | None
+    """plain median of the prompts, milliseconds; null when a row is invalid"""
+    ids_per_chunk: float | None
+    """over all rows"""
+    gates: list[Gate]
+
+
+class Pair(Model):
+    """Two attempts of one configuration (contract section 3)."""
+
+    name: str
+    """mtp0, mtp3, …"""
+    depth: int
+    a: float | None
+    """class-balanced median of server a, tokens/s"""
+    b: float | None
+    center: float | None
+    """arithmetic mean of a and b, tokens/s"""
+    spread: float | None
+    """|a - b| / center"""
+    burst_exact_center: float | None
+    """the same of tok_s_burst_exact, tokens/s"""
+    ttft_a_ms: float | None
+    ttft_b_ms: float | None
+    acceptance_rate: float | None
+    """mean of both servers, from 0 to 1"""
+    mean_acceptance_length: float | None
+    """mean of both servers"""
+    notes: list[str]
+
+
+class Evidence(Model):
+    """evidence.json of a campaign."""
+
+    schema_version: Literal["b70-bench.evidence/1"] = Field("b70-bench.evidence/1", alias="schema")
+    campaign_id: str
+    kind: Literal["strict"]
+    status: Status
+    exit_code: int
+    conclusion: str
+    """one sentence: the number, or why there is none"""
+    simulated: bool
+    withheld: bool
+    """true: no number of this campaign may be published"""
+    reasons: list[str]
+    """every failure of every gate, and every error, one sentence each"""
+    start: Start
+    started_at: str
+    """UTC"""
+    ended_at: str | None
+    """UTC; null while it runs or when it was killed"""
+    resumed: list[str]
+    """UTC times at which it was resumed"""
+    pairs: list[Pair]
+    gates: list[Gate]
+    """gates between attempts: G1, G2, G3"""
+    attempts: list[Attempt]
+    unknown: list[str]
+    """what could not be found out, one sentence each; unknown is never clean"""

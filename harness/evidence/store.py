@@ -1,0 +1,112 @@
+"""The campaign directory: creation, atomic replacement, the manifest, the cache listings."""
+
+import hashlib
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from harness.errors import BenchError, EvidenceError
+from harness.evidence.schema import CacheListing
+from harness.plan import CACHE_VARIABLES
+
+EVIDENCE = "evidence.json"
+MANIFEST = "manifest.json"
+SUITE = "suite.json"
+ATTEMPTS = "attempts"
+CAPTURE = "capture.jsonl.zst"
+SERVER = "server.json"
+LOG = "server.log"
+MAX_JSON = 256 * 1024 * 1024
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Replace a file whole: readers see the old or the new one, also after a power cut. Raises BenchError."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise BenchError(
+            f"{path.name} can't be written ({error.strerror}); free space or choose another --out, then --resume"
+        ) from None
+
+
+def dump_json(value: object) -> bytes:
+    """The one way evidence is written: UTF-8, indented, no NaN."""
+    return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def read_json(path: Path) -> Any:
+    """Bounded, strict JSON. Raises EvidenceError in one sentence."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is not JSON")
+
+    try:
+        if path.stat().st_size > MAX_JSON:
+            raise EvidenceError(f"{path.name} is larger than {MAX_JSON >> 20} MiB; it is no evidence of ours")
+        return json.loads(path.read_bytes(), parse_constant=refuse)
+    except OSError as error:
+        raise EvidenceError(f"{path.name} can't be read ({error.strerror}); check the directory") from None
+    except (ValueError, RecursionError) as error:
+        raise EvidenceError(f"{path.name} is not whole JSON ({error}); get the original file") from None
+
+
+def sha256_file(path: Path) -> str:
+    """Hexadecimal sha256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def campaign_files(directory: Path) -> dict[str, Path]:
+    """Regular files by relative POSIX name. Raises EvidenceError for links and other things that aren't files."""
+    found: dict[str, Path] = {}
+    for folder, folders, files in os.walk(directory, followlinks=False):
+        folders[:] = sorted(name for name in folders if (Path(folder), name) != (directory, "caches"))
+        for name in [*files, *folders]:
+            path = Path(folder) / name
+            mode = path.lstat().st_mode
+            relative = path.relative_to(directory).as_posix()
+            if stat.S_ISDIR(mode):
+                continue
+            if not stat.S_ISREG(mode):
+                raise EvidenceError(f"{relative} is a link or a device; a campaign holds regular files only, remove it")
+            if not (name.startswith(".") and name.endswith(".tmp")):
+                found[relative] = path
+    return dict(sorted(found.items()))
+
+
+def build_manifest(directory: Path) -> dict[str, Any]:
+    """sha256 and size of every file of the campaign."""
+    files = {name: path for name, path in campaign_files(directory).items() if name != MANIFEST}
+    entries = {name: {"bytes": path.stat().st_size, "sha256": sha256_file(path)} for name, path in files.items()}
+    return {"schema": "b70-bench.manifest/1", "files": entries}
+
+
+def write_manifest(directory: Path) -> None:
+    """Write manifest.json, last."""
+    write_atomic(directory / MANIFEST, dump_json(build_manifest(directory)))
+
+
+def list_caches(cache: Path) -> CacheListing:
+    """Files under one server's cache directory; the process engine's home and tmp count too, nothing is skipped."""
+    folders = dict.fromkeys(CACHE_VARIABLES.values(), 0)
+    size = 0
+    for root, _, files in os.walk(cache, followlinks=False):
+        relative = Path(root).relative_to(cache).parts
+        top = relative[0] if relative else "."
+        for name in files:
+            folders[top] = folders.get(top, 0) + 1
+            size += (Path(root) / name).lstat().st_size
+    return CacheListing(entries=sum(folders.values()), bytes=size, folders=folders)

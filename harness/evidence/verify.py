@@ -1,0 +1,166 @@
+"""Re-derive a campaign from its captured bytes and name the first thing that differs: nothing stored is trusted."""
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.errors import BenchError, EvidenceError
+from harness.evidence import journal, store
+from harness.evidence.derive import derive, load_start
+from harness.evidence.schema import AttemptStatus, Evidence, Status
+from harness.suites import load_suite
+
+
+@dataclass
+class Verification:
+    """What was found. ``problems`` empty means that every number and gate follows from the captured bytes."""
+
+    problems: list[str] = field(default_factory=list)
+    evidence: Evidence | None = None
+    """as derived now; None when it can't be derived"""
+    files: int = 0
+    rows: int = 0
+    ids: int = 0
+    gates: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Nothing differs."""
+        return not self.problems
+
+
+def verify(directory: Path) -> Verification:
+    """Check the manifest, the suite, and everything in evidence.json. Never raises for what a directory holds.
+
+    A campaign that was killed (no end in its journal) is checked as far as its last written evidence goes.
+    """
+    result = Verification()
+    try:
+        events = journal.load(directory)
+        ended = events[-1].event == "campaign-ended"
+        unfinished = _unfinished(events)
+        result.problems += _check_manifest(directory, result, unfinished, ended=ended)
+        result.problems += _check_suite(directory, events)
+        derived = result.evidence = derive(directory)
+        result.rows = sum(len(attempt.rows) for attempt in derived.attempts)
+        result.ids = sum(len(row.token_ids) for attempt in derived.attempts for row in attempt.rows)
+        result.gates = len(derived.gates) + sum(len(attempt.gates) for attempt in derived.attempts)
+        result.problems += _check_evidence(directory, derived, ended=ended)
+    except BenchError as error:
+        result.problems.append(str(error))
+    return result
+
+
+def _unfinished(events: list[journal.Event]) -> set[str]:
+    """Attempt directories without an end: a kill left them, and the manifest may not know them."""
+    started = {event.directory for event in events if event.event == "attempt-started"}
+    return started - {event.directory for event in events if event.event == "attempt-ended"}
+
+
+def _check_manifest(directory: Path, result: Verification, unfinished: set[str], *, ended: bool) -> list[str]:
+    path = directory / store.MANIFEST
+    if not path.exists():
+        return ["manifest.json is missing, so no file can be checked"] if ended else []
+    raw = store.read_json(path)
+    present = store.build_manifest(directory)
+    result.files = len(present["files"])
+    recorded = raw.get("files") if isinstance(raw, dict) else None
+    if not isinstance(recorded, dict) or raw.get("schema") != present["schema"]:
+        return ["manifest.json is no manifest of this version; get the original file"]
+    problems = []
+    for name, entry in recorded.items():
+        if name not in present["files"]:
+            problems.append(f"{name} is in the manifest and missing from the directory")
+        elif present["files"][name] != entry and (ended or name not in (journal.NAME, store.EVIDENCE)):
+            problems.append(f"{name} isn't the file that was recorded: its sha256 or size differs from the manifest's")
+    for name in present["files"]:
+        parts = name.split("/")
+        late = not ended and (name in (journal.NAME, store.EVIDENCE) or parts[0] == store.ATTEMPTS)
+        if name not in recorded and not (late or (len(parts) > 1 and parts[1] in unfinished)):
+            problems.append(f"{name} is in the directory and not in the manifest")
+    if not problems and ended and path.read_bytes() != store.dump_json(present):
+        problems.append("manifest.json isn't the file that was written: its bytes differ")
+    return problems
+
+
+def _check_suite(directory: Path, events: list[journal.Event]) -> list[str]:
+    start = load_start(events)
+    path = directory / store.SUITE
+    if not path.is_file():
+        return [f"{store.SUITE} is missing, so the prompts can't be checked"]
+    if hashlib.sha256(path.read_bytes()).hexdigest() != start.suite.sha256 or start.suite.sha256 != (
+        start.plan.suite_sha256
+    ):
+        return [f"{store.SUITE} isn't the suite that was sent: its sha256 differs from the plan's"]
+    suite = load_suite(str(path.resolve()))
+    mine = [(prompt.id, prompt.prompt_class, prompt.sha256) for prompt in suite.prompts]
+    if mine != [(item.id, item.prompt_class, item.sha256) for item in start.suite.prompts]:
+        return [f"{journal.NAME} lists other prompts than {store.SUITE} holds"]
+    return []
+
+
+def _check_evidence(directory: Path, derived: Evidence, *, ended: bool) -> list[str]:
+    path = directory / store.EVIDENCE
+    if not path.exists():
+        return [f"{store.EVIDENCE} is missing; the captures are there, run --resume"] if ended else []
+    stored = store.read_json(path)
+    fresh = derived.model_dump(mode="json", by_alias=True)
+    if not isinstance(stored, dict) or stored.get("schema") != fresh["schema"]:
+        return [f"{store.EVIDENCE} has schema {_show(stored)}, this version reads {fresh['schema']}"]
+    if not ended:
+        # The last evidence of a killed run is older than its journal: what it says of ended attempts must still hold.
+        names = {a["directory"] for a in _list(stored.get("attempts")) if a.get("status") == AttemptStatus.COMPLETE}
+        kept = [attempt for attempt in fresh["attempts"] if attempt["directory"] in names]
+        stored = [a for a in _list(stored.get("attempts")) if a.get("status") == AttemptStatus.COMPLETE]
+        found = first_difference(stored, kept, "attempts")
+    else:
+        found = first_difference(stored, fresh, "")
+    return [] if found is None else [f"{store.EVIDENCE}: {found}"]
+
+
+def _list(value: Any) -> list[dict[str, Any]]:
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise EvidenceError(f"{store.EVIDENCE}: attempts is no list of attempts; get the original file")
+    return value
+
+
+def first_difference(stored: Any, derived: Any, where: str) -> str | None:
+    """The first path at which two JSON values differ, as a sentence; None when they are equal."""
+    if isinstance(stored, dict) and isinstance(derived, dict):
+        for key in [*derived, *(key for key in stored if key not in derived)]:
+            here = f"{where}.{key}" if where else str(key)
+            if key not in stored:
+                return f"{here} is missing, the captured bytes give {_show(derived[key])}"
+            if key not in derived:
+                return f"{here} is {_show(stored[key])}, which no version of ours writes"
+            found = first_difference(stored[key], derived[key], here)
+            if found is not None:
+                return found
+        return None
+    if isinstance(stored, list) and isinstance(derived, list):
+        for index, (left, right) in enumerate(zip(stored, derived, strict=False)):
+            found = first_difference(left, right, f"{where}[{index}]")
+            if found is not None:
+                return found
+        if len(stored) != len(derived):
+            return f"{where} has {len(stored)} entries, the captured bytes give {len(derived)}"
+        return None
+    if type(stored) is not type(derived) or stored != derived:
+        return f"{where} is {_show(stored)}, the captured bytes give {_show(derived)}"
+    return None
+
+
+def _show(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 120 else text[:120] + "…"
+
+
+def headline(result: Verification) -> str:
+    """One sentence for a person."""
+    evidence = result.evidence
+    if not result.ok or evidence is None:
+        return f"does not verify: {result.problems[0]}" if result.problems else "does not verify"
+    if evidence.status in (Status.INTERRUPTED, Status.STARTED) and evidence.ended_at is None:
+        return f"verifies as far as it goes: {evidence.conclusion}"
+    return f"verifies: {evidence.status}, {evidence.conclusion.splitlines()[0]}"

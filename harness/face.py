@@ -1,0 +1,349 @@
+"""What a person sees of a campaign: a live table on a terminal, plain lines elsewhere, JSON lines for machines."""
+
+import json
+import shlex
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from harness.evidence.schema import AttemptStatus, Evidence, Pair, Start, Status
+from harness.measure.gates import Gate
+from harness.measure.rates import median
+from harness.measure.rows import Row
+
+
+def number(value: float | None, unit: str = "", digits: int = 2) -> str:
+    """A figure with its unit, or a dash."""
+    return "–" if value is None else f"{value:.{digits}f}{' ' + unit if unit else ''}"
+
+
+def gate_words(gate: Gate) -> str:
+    """``G1 12/12`` or ``fresh passed``."""
+    if gate.total is not None:
+        return f"{gate.name} {gate.exact}/{gate.total}"
+    return f"{gate.name} {'passed' if gate.passed else 'FAILED'}"
+
+
+@dataclass
+class _Seen:
+    """What the face knows of one server."""
+
+    stage: str = "waiting"
+    directory: str = ""
+    rows: list[Row] = field(default_factory=list)
+    total: int = 12
+    started: float = 0.0
+    ended: float | None = None
+    status: str = ""
+
+    def rate(self) -> float | None:
+        """Median of the rows so far, for orientation only."""
+        return median(row.tok_s_1_100 for row in self.rows if row.tok_s_1_100 is not None)
+
+
+class PlainFace:
+    """One line for each thing that happened; what a log or a pipe gets."""
+
+    def __init__(self, out: TextIO, command: str) -> None:
+        self._console = Console(file=out, highlight=False, width=160, no_color=True)
+        self._command = command
+        self._stage: dict[str, str] = {}
+
+    def _say(self, text: str) -> None:
+        self._console.print(Text(text))
+
+    def campaign(self, directory: Path, start: Start, done: Sequence[str]) -> None:
+        """See harness.campaign.CampaignWatcher."""
+        plan = start.plan
+        simulated = "SIMULATED, no measurement: " if start.simulated else ""
+        self._say(f"{simulated}{start.lane_title}, TP{plan.tensor_parallel}, MTP depth {plan.depth}")
+        self._say(f"campaign {directory.name}: {', '.join(server.label for server in plan.servers)}")
+        if done:
+            self._say(f"already complete: {', '.join(done)}")
+
+    def note(self, text: str) -> None:
+        """See harness.campaign.CampaignWatcher."""
+        self._say(text)
+
+    def attempt(self, label: str, directory: str) -> None:
+        """See harness.attempt.Watcher."""
+        self._say(f"{label}: fresh server (attempts/{directory})")
+
+    def stage(self, label: str, text: str) -> None:
+        """Said once for each kind of stage; the counting ones would fill a log."""
+        kind = text.split(",", maxsplit=1)[0].split(" ", maxsplit=1)[0]
+        if self._stage.get(label) != kind and kind != "prompt":
+            self._say(f"{label}: {text}")
+        self._stage[label] = kind
+
+    def row(self, label: str, row: Row, total: int) -> None:
+        """See harness.attempt.Watcher."""
+        place = f"{label}: {row.index + 1:2}/{total} {row.prompt_id}"
+        if row.complete:
+            ttft = number(row.ttft_ms, "ms", 1)
+            self._say(f"{place}: {len(row.token_ids)} tokens, {number(row.tok_s_1_100, 'tokens/s')}, TTFT {ttft}")
+        else:
+            self._say(f"{place}: INVALID, {row.reason}: {row.detail}")
+
+    def attempt_ended(self, label: str, status: str, error: str) -> None:
+        """See harness.attempt.Watcher."""
+        self._say(f"{label}: {status}{': ' + error if error else ''}")
+
+    def gate(self, gate: Gate) -> None:
+        """See harness.campaign.CampaignWatcher."""
+        self._say(f"{gate_words(gate)} ({gate.subject})")
+
+    def ended(self, evidence: Evidence, directory: Path) -> None:
+        """See harness.campaign.CampaignWatcher."""
+        self._console.print(summary(evidence, directory, self._command))
+
+
+class JsonFace:
+    """One JSON object a line, and the evidence's summary as the last."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def _say(self, event: str, **fields: Any) -> None:
+        self._out.write(json.dumps({"event": event, **fields}, ensure_ascii=False, allow_nan=False) + "\n")
+        self._out.flush()
+
+    def campaign(self, directory: Path, start: Start, done: Sequence[str]) -> None:
+        """See harness.campaign.CampaignWatcher."""
+        servers = [server.label for server in start.plan.servers]
+        self._say("campaign", id=start.campaign_id, directory=str(directory), servers=servers, done=list(done))
+
+    def note(self, text: str) -> None:
+        """See harness.campaign.CampaignWatcher."""
+        self._say("note", text=text)
+
+    def attempt(self, label: str, directory: str) -> None:
+        """See harness.attempt.Watcher."""
+        self._say("attempt", label=label, directory=directory)
+
+    def stage(self, label: str, text: str) -> None:
+        """See harness.attempt.Watcher."""
+        self._say("stage", label=label, text=text)
+
+    def row(self, label: str, row: Row, total: int) -> None:
+        """See harness.attempt.Watcher."""
+        self._say(
+            "row",
+            label=label,
+            index=row.index,
+            total=total,
+            prompt_id=row.prompt_id,
+            complete=row.complete,
+            reason=row.reason,
+            tokens=len(row.token_ids),
+            tok_s_1_100=row.tok_s_1_100,
+            ttft_ms=row.ttft_ms,
+        )
+
+    def attempt_ended(self, label: str, status: str, error: str) -> None:
+        """See harness.attempt.Watcher."""
+        self._say("attempt-ended", label=label, status=status, error=error)
+
+    def gate(self, gate: Gate) -> None:
+        """See harness.campaign.CampaignWatcher."""
+        self._say("gate", **gate.model_dump(mode="json"))
+
+    def ended(self, evidence: Evidence, directory: Path) -> None:
+        """See harness.campaign.CampaignWatcher."""
+        pairs = [pair.model_dump(mode="json") for pair in evidence.pairs]
+        self._say(
+            "ended",
+            status=evidence.status,
+            exit_code=evidence.exit_code,
+            conclusion=evidence.conclusion,
+            simulated=evidence.simulated,
+            withheld=evidence.withheld,
+            reasons=evidence.reasons,
+            pairs=pairs,
+            directory=str(directory),
+        )
+
+
+class LiveFace:
+    """A table that is redrawn in place: a row per server, the gates so far, the time left."""
+
+    def __init__(self, console: Console, command: str) -> None:
+        self._console = console
+        self._command = command
+        self._live = Live(console=console, refresh_per_second=5, transient=True, get_renderable=self._draw)
+        self._seen: dict[str, _Seen] = {}
+        self._gates: list[Gate] = []
+        self._notes: list[str] = []
+        self._title = ""
+        self._begun = time.monotonic()
+
+    def campaign(self, directory: Path, start: Start, done: Sequence[str]) -> None:
+        """See harness.campaign.CampaignWatcher."""
+        plan = start.plan
+        simulated = "SIMULATED, no measurement · " if start.simulated else ""
+        self._title = f"{simulated}{start.lane_title} · TP{plan.tensor_parallel} · MTP depth {plan.depth}"
+        for server in plan.servers:
+            kept = server.label in done
+            self._seen[server.label] = _Seen(stage="kept" if kept else "waiting", total=len(start.suite.prompts))
+        self._begun = time.monotonic()
+        self._live.start()
+
+    def note(self, text: str) -> None:
+        """See harness.campaign.CampaignWatcher."""
+        self._notes.append(text)
+
+    def attempt(self, label: str, directory: str) -> None:
+        """See harness.attempt.Watcher."""
+        seen = self._seen[label]
+        seen.directory, seen.started, seen.stage = directory, time.monotonic(), "starting"
+
+    def stage(self, label: str, text: str) -> None:
+        """See harness.attempt.Watcher."""
+        self._seen[label].stage = text
+
+    def row(self, label: str, row: Row, total: int) -> None:
+        """See harness.attempt.Watcher."""
+        self._seen[label].rows.append(row)
+
+    def attempt_ended(self, label: str, status: str, error: str) -> None:
+        """See harness.attempt.Watcher."""
+        seen = self._seen[label]
+        seen.stage, seen.status, seen.ended = status, status, time.monotonic()
+
+    def gate(self, gate: Gate) -> None:
+        """See harness.campaign.CampaignWatcher."""
+        self._gates.append(gate)
+
+    def ended(self, evidence: Evidence, directory: Path) -> None:
+        """See harness.campaign.CampaignWatcher."""
+        self.close()
+        self._console.print(summary(evidence, directory, self._command))
+
+    def close(self) -> None:
+        """Give the terminal back; idempotent."""
+        self._live.stop()
+
+    def _draw(self) -> RenderableType:
+        table = Table(title=self._title, title_justify="left", expand=False)
+        for name, justify in (("server", "left"), ("doing", "left"), ("prompts", "right"), ("tokens", "right")):
+            table.add_column(name, justify="right" if justify == "right" else "left")
+        table.add_column("median so far", justify="right")
+        table.add_column("time", justify="right")
+        for label, seen in self._seen.items():
+            tokens = sum(len(row.token_ids) for row in seen.rows)
+            rate = number(seen.rate(), "tokens/s")
+            spent = (seen.ended or time.monotonic()) - seen.started if seen.started else None
+            style = {"complete": "green", "invalid": "red", "interrupted": "yellow"}.get(seen.status, "")
+            table.add_row(
+                Text(label),
+                Text(seen.stage, style=style),
+                f"{len(seen.rows)}/{seen.total}",
+                str(tokens) if tokens else "–",
+                rate,
+                "–" if spent is None else f"{spent:.0f} s",
+            )
+        gates = Text("gates so far: ")
+        for gate in self._gates:
+            gates.append(f"{gate_words(gate)}  ", style="green" if gate.passed else "red")
+        if not self._gates:
+            gates.append("none yet")
+        left = self._left()
+        lines: list[RenderableType] = [
+            table,
+            gates,
+            Text(f"time left: {'unknown yet' if left is None else f'about {left:.0f} s'}"),
+        ]
+        return Group(*lines, *(Text(note, style="dim") for note in self._notes[-3:]))
+
+    def _left(self) -> float | None:
+        """From the mean of the servers that ended and the share of the one that runs."""
+        spans = [s.ended - s.started for s in self._seen.values() if s.ended is not None and s.started]
+        if not spans:
+            return None
+        mean = sum(spans) / len(spans)
+        running = [s for s in self._seen.values() if s.started and s.ended is None]
+        waiting = [s for s in self._seen.values() if s.stage == "waiting"]
+        spent = sum(time.monotonic() - s.started for s in running)
+        return max(0.0, mean * (len(waiting) + len(running)) - spent)
+
+
+def summary(evidence: Evidence, directory: Path, command: str) -> RenderableType:
+    """The closing summary: both servers of each pair, gates as n/12, why a number is withheld, the next command."""
+    parts: list[RenderableType] = []
+    withheld = evidence.withheld
+    table = Table(title="strict suite, class-balanced median of tokens 1 to 100", title_justify="left")
+    for name in ("pair", "server a", "server b", "center", "spread", "burst-exact", "TTFT a / b", "acceptance"):
+        table.add_column(name, justify="left" if name == "pair" else "right")
+    for pair in evidence.pairs:
+        table.add_row(*_pair_cells(pair, withheld=withheld))
+    parts.append(table)
+    gates = Text("gates: ")
+    for gate in evidence.gates:
+        gates.append(f"{gate_words(gate)} ({gate.subject})  ", style="green" if gate.passed else "red")
+    parts.append(gates)
+    parts.append(_server_gates(evidence))
+    if evidence.simulated:
+        parts.append(Text("SIMULATED: these numbers are no measurement of any card", style="bold yellow"))
+    for reason in evidence.reasons[:12]:
+        parts.append(Text(f"- {reason}", style="red"))
+    if len(evidence.reasons) > 12:
+        parts.append(Text(f"- and {len(evidence.reasons) - 12} more in evidence.json", style="red"))
+    for note in [note for pair in evidence.pairs for note in pair.notes]:
+        parts.append(Text(f"- {note}", style="yellow"))
+    colour = {Status.PASSED: "bold green", Status.INTERRUPTED: "bold yellow"}.get(evidence.status, "bold red")
+    parts.append(Text(f"{evidence.status}: {evidence.conclusion.splitlines()[0]}", style=colour))
+    if evidence.unknown:
+        parts.append(Text(f"unknown: {len(evidence.unknown)} facts, named in evidence.json", style="dim"))
+    parts.append(Text(f"next: {next_command(evidence, directory, command)}"))
+    return Group(*parts)
+
+
+def _pair_cells(pair: Pair, *, withheld: bool) -> list[str]:
+    mark = " (withheld)" if withheld and pair.center is not None else ""
+    accepted = "–"
+    if pair.acceptance_rate is not None:
+        accepted = f"{pair.acceptance_rate:.1%}, {number(pair.mean_acceptance_length)} tokens/step"
+    return [
+        pair.name,
+        number(pair.a, "tokens/s"),
+        number(pair.b, "tokens/s"),
+        number(pair.center, "tokens/s") + mark,
+        "–" if pair.spread is None else f"{pair.spread:.2%}",
+        number(pair.burst_exact_center, "tokens/s"),
+        f"{number(pair.ttft_a_ms, '', 1)} / {number(pair.ttft_b_ms, 'ms', 1)}",
+        accepted,
+    ]
+
+
+def _server_gates(evidence: Evidence) -> Text:
+    text = Text("each server: ")
+    names: dict[str, list[bool]] = {}
+    for attempt in evidence.attempts:
+        if attempt.status is not AttemptStatus.INTERRUPTED:
+            for gate in attempt.gates:
+                names.setdefault(gate.name, []).append(gate.passed)
+    for name, verdicts in names.items():
+        text.append(f"{name} {sum(verdicts)}/{len(verdicts)}  ", style="green" if all(verdicts) else "red")
+    return text
+
+
+def next_command(evidence: Evidence, directory: Path, command: str) -> str:
+    """What a person would type next; ``command`` is what they typed, which evidence keeps without its paths."""
+    shown = _relative(directory)
+    if evidence.status is Status.INTERRUPTED or (evidence.status is Status.INVALID and evidence.exit_code == 2):
+        return command if " --resume" in command else f"{command} --resume {shlex.quote(shown)}"
+    return f"bench verify {shlex.quote(shown)}"
+
+
+def _relative(directory: Path) -> str:
+    try:
+        return str(directory.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(directory)

@@ -1,0 +1,56 @@
+"""SIGINT, SIGTERM and SIGHUP as one exception, that waits while a server is being stopped."""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+from harness.errors import Interrupted
+
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+class SignalGuard:
+    """Turns the first signal into Interrupted in the main thread; ``quiet`` holds it back."""
+
+    def __init__(self) -> None:
+        self._quiet = 0
+        self._pending: str | None = None
+        self._raised = False
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        name = signal.Signals(number).name
+        if self._quiet:
+            self._pending = self._pending or name
+        elif not self._raised:
+            self._raised = True
+            raise Interrupted(f"interrupted by {name}")
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator["SignalGuard"]:
+        """Handle signals inside; the handlers from before come back after. Outside the main thread: does nothing."""
+        if threading.current_thread() is not threading.main_thread():
+            yield self
+            return
+        before = {number: signal.signal(number, self._receive) for number in SIGNALS}
+        try:
+            yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Signals that come inside wait for :meth:`check`."""
+        self._quiet += 1
+        try:
+            yield
+        finally:
+            self._quiet -= 1
+
+    def check(self) -> None:
+        """Raise Interrupted for a signal that came while quiet."""
+        if self._pending is not None and not self._raised:
+            self._raised = True
+            raise Interrupted(f"interrupted by {self._pending}")

@@ -1,0 +1,106 @@
+"""HTTP/1.1 framing of a captured exchange, offline: the answer's status, headers and body pieces with their times.
+
+h11 reads the framing. Pure: any bytes whatever end in a :class:`HttpResponse`, never in an exception.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import h11
+
+from harness.wire.exchange import Ending, Exchange
+
+MAX_HEAD_BYTES = 64 * 1024
+"""Longest status line with headers, interim answers included, in bytes."""
+
+
+@dataclass(slots=True)
+class HttpResponse:
+    """One answer. ``headers`` have lower-case names; ``body`` holds (arrival in ns after t0, bytes) in order."""
+
+    status: int | None = None
+    """None when no final status line with its headers came"""
+    headers: list[tuple[str, str]] = field(default_factory=list)
+    body: list[tuple[int, bytes]] = field(default_factory=list)
+    complete: bool = False
+    """the body ended as its framing says: last chunk, Content-Length reached, or end of file where that is the end"""
+    trailing: bytes = b""
+    """bytes after the end of the message"""
+    error: str = ""
+    """why the bytes aren't HTTP/1.1, empty when they are"""
+
+    def values(self, name: str) -> list[str]:
+        """All values of a header, ``name`` in lower case."""
+        return [value for key, value in self.headers if key == name]
+
+
+def decode_response(exchange: Exchange) -> HttpResponse:
+    """The final answer in ``exchange`` (1xx answers are skipped). A piece of body keeps the time of its own read."""
+    ended = exchange.ending in (Ending.CLOSED, Ending.DONE)
+    if exchange.framing == "body":
+        headers = [(name.lower(), value) for name, value in exchange.headers]
+        error = "no status was recorded" if ended and exchange.status is None else ""
+        return HttpResponse(exchange.status, headers, list(_reads(exchange)), complete=ended, error=error)
+
+    response = HttpResponse()
+    try:
+        _read(exchange, response)
+    except h11.ProtocolError as error:
+        response.error = str(error)
+        response.complete = False
+    if response.error or response.complete:
+        return response
+    if response.status is None:
+        if ended:
+            what = "after part of the headers" if exchange.data else "without an answer"
+            response.error = f"the connection ended {what}"
+    elif not (response.values("content-length") or response.values("transfer-encoding")):
+        # neither header: the end of file is the end of the body (RFC 9112 section 6.3, rule 8)
+        response.complete = exchange.ending is Ending.CLOSED
+    return response
+
+
+def _reads(exchange: Exchange) -> Iterator[tuple[int, bytes]]:
+    """Reads that brought bytes, each with its time; bytes without a recorded read count as the last one's."""
+    start = 0
+    for size, at_ns in zip(exchange.sizes, exchange.at_ns, strict=False):
+        if size > 0:
+            yield at_ns, exchange.data[start : start + size]
+            start += size
+    if start < len(exchange.data):
+        yield exchange.end_ns, exchange.data[start:]
+
+
+def _read(exchange: Exchange, response: HttpResponse) -> None:
+    # The head check below and the capture itself bound what is unfinished; h11's own bound would make the verdict
+    # depend on how the bytes were cut into reads.
+    connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=1 << 62)
+    connection.send(h11.Request(method="POST", target="/", headers=[("host", "server"), ("content-length", "0")]))
+    connection.send(h11.EndOfMessage())
+    reads = _reads(exchange)
+    body = response.body
+    fed = 0
+    for at_ns, data in reads:
+        fed += len(data)
+        connection.receive_data(data)
+        while True:
+            event = connection.next_event()
+            if type(event) is h11.Data:
+                body.append((at_ns, bytes(event.data)))
+            elif type(event) is h11.Response:
+                _check_head(fed - len(connection.trailing_data[0]))
+                response.status = event.status_code
+                response.headers = [(name.decode("ascii"), value.decode("latin-1")) for name, value in event.headers]
+            elif type(event) is h11.EndOfMessage:
+                response.complete = True
+                response.trailing = connection.trailing_data[0] + b"".join(rest for _, rest in reads)
+                return
+            elif type(event) is not h11.InformationalResponse:
+                break
+        if response.status is None:
+            _check_head(fed)
+
+
+def _check_head(size: int) -> None:
+    if size > MAX_HEAD_BYTES:
+        raise h11.RemoteProtocolError(f"the headers are longer than {MAX_HEAD_BYTES} bytes")

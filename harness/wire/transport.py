@@ -1,0 +1,322 @@
+"""Sockets and kernel timestamps: send requests over new connections and keep every read as it came (contract 3 and 6).
+
+The hot path is ``recvmsg`` and three appends. Literal addresses only, no proxy, no retry, no parsing.
+"""
+
+import contextlib
+import os
+import selectors
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from harness.wire.answer_end import AnswerEnd
+from harness.wire.exchange import Ending, Exchange
+
+SO_TIMESTAMPNS = 35
+"""Linux, all architectures vLLM runs on; the socket module has no name for it before Python 3.13"""
+
+NORMAL, REALTIME = "normal", "SCHED_RR"
+
+READ_SIZE = 256 * 1024
+ANCILLARY_SIZE = socket.CMSG_SPACE(16) if hasattr(socket, "CMSG_SPACE") else 0
+TICK_S = 0.05
+"""How often deadlines are looked at"""
+GRACE_S = 0.25
+"""How long after a seeming end a connection is still read"""
+
+_TIMESPEC = struct.Struct("@ll")
+
+
+@dataclass(frozen=True)
+class Deadlines:
+    """Contract section 3, seconds."""
+
+    connect_s: float = 10.0
+    first_byte_s: float = 120.0
+    idle_s: float = 60.0
+    total_s: float = 900.0
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The two clocks, as parameters so that a test can step them."""
+
+    wall_ns: Callable[[], int] = time.time_ns
+    mono_ns: Callable[[], int] = time.monotonic_ns
+
+
+@contextlib.contextmanager
+def prompt_wakeups() -> Iterator[str]:
+    """The reading thread runs ahead of ordinary ones while streams are open, where the system lets it.
+
+    It sleeps between reads, so the server loses nothing; without it a busy server delays the reads it feeds. Kernel
+    times don't depend on it, the lag of contract section 6 does. Gives the scheduling that was obtained.
+    """
+    if not hasattr(os, "sched_setscheduler"):
+        yield NORMAL
+        return
+    before, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(os.sched_get_priority_min(os.SCHED_RR)))
+    except OSError:
+        yield NORMAL
+        return
+    try:
+        yield REALTIME
+    finally:
+        os.sched_setscheduler(0, before, parameters)
+
+
+class Sink(Protocol):
+    """Where bytes go as they come. Called between reads, never from inside one."""
+
+    def begin(self, exchange: Exchange, number: int) -> None:
+        """A connection is about to be opened."""
+
+    def drain(self, exchange: Exchange, number: int) -> None:
+        """New reads may have been appended since the last call."""
+
+    def end(self, exchange: Exchange, number: int) -> None:
+        """Reading stopped; ``exchange`` is final."""
+
+
+class NoSink:
+    """Keeps nothing."""
+
+    def begin(self, exchange: Exchange, number: int) -> None:
+        """See Sink."""
+
+    def drain(self, exchange: Exchange, number: int) -> None:
+        """See Sink."""
+
+    def end(self, exchange: Exchange, number: int) -> None:
+        """See Sink."""
+
+
+@dataclass(slots=True)
+class _Connection:
+    number: int
+    sock: socket.socket
+    exchange: Exchange
+    outgoing: bytes
+    parts: list[bytes] = field(default_factory=list)
+    sent: int = 0
+    connected: bool = False
+    open: bool = True
+    last_ns: int = 0
+    """monotonic time of the last progress"""
+    maybe_ended_ns: int | None = None
+    end: AnswerEnd = field(default_factory=AnswerEnd)
+
+
+def http_request(
+    path: str, body: bytes, *, host: str, port: int, request_id: str | None = None, accept: str = "text/event-stream"
+) -> bytes:
+    """The bytes of one POST over a connection of its own (``Connection: close``)."""
+    head = [
+        f"POST {path} HTTP/1.1",
+        f"Host: {host}:{port}",
+        "User-Agent: b70-bench",
+        f"Accept: {accept}",
+        "Accept-Encoding: identity",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        "Connection: close",
+        *([f"X-Request-Id: {request_id}"] if request_id else []),
+    ]
+    return "\r\n".join(head).encode("latin-1") + b"\r\n\r\n" + body
+
+
+class SocketTransport:
+    """Requests to one literal address. ``drain_s`` is how often the sink may be called while streams are open."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        deadlines: Deadlines | None = None,
+        clock: Clock | None = None,
+        sink: Sink | None = None,
+        drain_s: float = 0.5,
+        secret_headers: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        self._family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._address = (host, port)
+        self._deadlines = deadlines or Deadlines()
+        self._clock = clock or Clock()
+        self._sink: Sink = sink or NoSink()
+        self._drain_s = drain_s
+        self._secret = "".join(f"{name}: {value}\r\n" for name, value in secret_headers).encode("latin-1")
+        self.timestamp_source = "SO_TIMESTAMPNS" if sys.platform == "linux" else "user-space clock"
+        self.scheduling = NORMAL
+
+    def exchange(self, request: bytes) -> Exchange:
+        """One request on one new connection."""
+        return self.exchange_all([request])[0]
+
+    def exchange_all(self, requests: Sequence[bytes]) -> list[Exchange]:
+        """All at once, each on a new connection; returns when every one has ended.
+
+        Never raises for what servers do; an exception of the caller's (a signal) closes all connections, and the
+        exchanges that were open reach the sink with the ending ``interrupted`` before it goes on.
+        """
+        with prompt_wakeups() as self.scheduling, selectors.DefaultSelector() as selector:
+            cpu = time.thread_time_ns()
+            connections: list[_Connection] = []
+            try:
+                for number, request in enumerate(requests):
+                    connections.append(self._open(selector, number, request))
+                self._loop(selector, connections, cpu)
+            finally:
+                for connection in connections:
+                    if connection.open:
+                        self._finish(selector, connection, Ending.INTERRUPTED, "we stopped reading", cpu)
+        return [connection.exchange for connection in connections]
+
+    def _open(self, selector: selectors.BaseSelector, number: int, request: bytes) -> _Connection:
+        sock = socket.socket(self._family, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.timestamp_source == "SO_TIMESTAMPNS":
+            sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        mono, wall = self._clock.mono_ns(), self._clock.wall_ns()
+        exchange = Exchange(request, t0_wall_ns=wall, t0_mono_ns=mono, ending=Ending.INTERRUPTED)
+        head, separator, body = request.partition(b"\r\n\r\n")
+        outgoing = head + b"\r\n" + self._secret + b"\r\n" + body if self._secret and separator else request
+        connection = _Connection(number, sock, exchange, outgoing, last_ns=mono)
+        self._sink.begin(exchange, number)
+        try:
+            sock.connect(self._address)
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self._close(connection, Ending.CONNECT_FAILED, str(error), 0)
+            return connection
+        selector.register(sock, selectors.EVENT_WRITE, connection)
+        return connection
+
+    def _loop(self, selector: selectors.BaseSelector, connections: list[_Connection], cpu: int) -> None:
+        open_count = sum(connection.open for connection in connections)
+        next_tick = next_drain = 0
+        while open_count:
+            events = selector.select(TICK_S)
+            for key, mask in events:
+                connection: _Connection = key.data
+                if mask & selectors.EVENT_READ:
+                    self._read(selector, connection, cpu)
+                if connection.open and mask & selectors.EVENT_WRITE:
+                    self._write(selector, connection, cpu)
+                open_count -= not connection.open
+            now = self._clock.mono_ns()
+            if now >= next_tick:
+                next_tick = now + int(TICK_S * 1e9)
+                for connection in connections:
+                    if connection.open:
+                        self._check_deadlines(selector, connection, now, cpu)
+                open_count = sum(connection.open for connection in connections)
+            if now >= next_drain:
+                next_drain = now + int(self._drain_s * 1e9)
+                for connection in connections:
+                    if connection.open:
+                        self._hand_over(connection)
+
+    def _write(self, selector: selectors.BaseSelector, connection: _Connection, cpu: int) -> None:
+        exchange = connection.exchange
+        if not connection.connected:
+            code = connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                reason = str(OSError(code, os.strerror(code)))
+                self._finish(selector, connection, Ending.CONNECT_FAILED, reason, cpu)
+                return
+            connection.connected = True
+            exchange.connected_ns = self._clock.wall_ns() - exchange.t0_wall_ns
+        try:
+            connection.sent += connection.sock.send(memoryview(connection.outgoing)[connection.sent :])
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._finish(selector, connection, Ending.SEND_FAILED, str(error), cpu)
+            return
+        connection.last_ns = self._clock.mono_ns()
+        if connection.sent == len(connection.outgoing):
+            exchange.sent_ns = self._clock.wall_ns() - exchange.t0_wall_ns
+            selector.modify(connection.sock, selectors.EVENT_READ, connection)
+        else:
+            selector.modify(connection.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, connection)
+
+    def _read(self, selector: selectors.BaseSelector, connection: _Connection, cpu: int) -> None:
+        try:
+            data, ancillary, _, _ = connection.sock.recvmsg(READ_SIZE, ANCILLARY_SIZE)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            ending = Ending.RESET if connection.connected else Ending.CONNECT_FAILED
+            self._finish(selector, connection, ending, str(error), cpu)
+            return
+        wall = self._clock.wall_ns()
+        exchange = connection.exchange
+        if not data:
+            self._finish(selector, connection, Ending.CLOSED, "", cpu)
+            return
+        user = wall - exchange.t0_wall_ns
+        exchange.user_ns.append(user)
+        if ancillary:
+            seconds, nanoseconds = _TIMESPEC.unpack_from(ancillary[0][2])
+            exchange.at_ns.append(seconds * 1_000_000_000 + nanoseconds - exchange.t0_wall_ns)
+            exchange.kernel.append(True)
+        else:
+            exchange.at_ns.append(user)
+            exchange.kernel.append(False)
+        exchange.sizes.append(len(data))
+        connection.parts.append(data)
+        connection.last_ns = self._clock.mono_ns()
+        connection.maybe_ended_ns = connection.last_ns if connection.end.feed(data) else None
+
+    def _check_deadlines(self, selector: selectors.BaseSelector, connection: _Connection, now: int, cpu: int) -> None:
+        exchange, limits = connection.exchange, self._deadlines
+        waited = (now - connection.last_ns) / 1e9
+        total = (now - exchange.t0_mono_ns) / 1e9
+        if connection.maybe_ended_ns is not None and waited > GRACE_S:
+            self._finish(selector, connection, Ending.DONE, "the server kept the connection open", cpu)
+        elif total > limits.total_s:
+            self._finish(selector, connection, Ending.TOTAL_TIMEOUT, f"{limits.total_s:g} s in all", cpu)
+        elif not connection.connected:
+            if total > limits.connect_s:
+                self._finish(selector, connection, Ending.CONNECT_TIMEOUT, f"{limits.connect_s:g} s", cpu)
+        elif not exchange.sizes:
+            if waited > limits.first_byte_s:
+                detail = f"no byte within {limits.first_byte_s:g} s"
+                self._finish(selector, connection, Ending.FIRST_BYTE_TIMEOUT, detail, cpu)
+        elif waited > limits.idle_s:
+            detail = f"no byte for {limits.idle_s:g} s"
+            self._finish(selector, connection, Ending.IDLE_TIMEOUT, detail, cpu)
+
+    def _hand_over(self, connection: _Connection) -> None:
+        exchange = connection.exchange
+        exchange.data = b"".join(connection.parts)
+        connection.parts = [exchange.data]
+        self._sink.drain(exchange, connection.number)
+
+    def _finish(
+        self, selector: selectors.BaseSelector, connection: _Connection, ending: Ending, detail: str, cpu: int
+    ) -> None:
+        with contextlib.suppress(KeyError, ValueError):
+            selector.unregister(connection.sock)
+        self._close(connection, ending, detail, time.thread_time_ns() - cpu)
+
+    def _close(self, connection: _Connection, ending: Ending, detail: str, cpu_ns: int) -> None:
+        exchange = connection.exchange
+        exchange.end_wall_ns, exchange.end_mono_ns = self._clock.wall_ns(), self._clock.mono_ns()
+        connection.sock.close()
+        connection.open = False
+        exchange.data = b"".join(connection.parts)
+        exchange.ending, exchange.detail, exchange.cpu_ns = ending, detail, cpu_ns
+        exchange.scheduling = self.scheduling
+        exchange.end_ns = exchange.end_wall_ns - exchange.t0_wall_ns
+        self._sink.end(exchange, connection.number)
