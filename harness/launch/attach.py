@@ -19,6 +19,8 @@ def parse_url(url: str) -> Endpoint:
     def wrong(why: str) -> UsageError:
         return UsageError(f"--url {why}; write for example http://127.0.0.1:8000")
 
+    if "@" in url:
+        raise wrong("must not hold a user or password, because it becomes evidence")
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -26,8 +28,6 @@ def parse_url(url: str) -> Endpoint:
         raise wrong(f"is not a URL ({error})") from None
     if parts.scheme not in DEFAULT_PORTS or not parts.hostname or any(c.isspace() for c in url):
         raise wrong("needs http:// or https:// and a host")
-    if "@" in parts.netloc:
-        raise wrong("must not hold a user or password, because it becomes evidence")
     if parts.query or parts.fragment:
         raise wrong("must not hold a query or fragment")
     if port == 0:

@@ -1,7 +1,8 @@
 """Holds a server process for a harness, and ends it when the harness is gone. Standard library only: it runs alone.
 
-stdin: one JSON line ``{"argv", "env", "cwd", "log", "stop_s"}``; then it stays open, and its end means that the harness
-has died, by whatever way. stdout: JSON lines ``{"pid", "started"}`` or ``{"error"}``, later ``{"exit"}``.
+stdin: one JSON line ``{"argv", "env", "cwd", "log", "tmp", "stop_s"}``; then it stays open, and its end means that the
+harness has died, by whatever way. stdout: JSON lines ``{"pid", "started"}`` or ``{"error"}``, later ``{"exit"}``.
+The directory ``tmp`` is deleted when the server has ended.
 The guard adopts the orphans of its server (subreaper), so that workers in sessions of their own are found too.
 """
 
@@ -10,12 +11,13 @@ import ctypes
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -102,7 +104,7 @@ def _report(**fact: object) -> None:
         os.write(1, json.dumps(fact).encode() + b"\n")
 
 
-def _launch(spec: dict[str, object]) -> int:
+def _launch(spec: dict[str, Any]) -> int:
     guard, libc = os.getpid(), ctypes.CDLL(None)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -111,9 +113,9 @@ def _launch(spec: dict[str, object]) -> int:
         if os.getppid() != guard:
             os._exit(1)
 
-    with open(str(spec["log"]), "ab", buffering=0) as log:  # noqa: PTH123
+    with open(spec["log"], "ab", buffering=0) as log:  # noqa: PTH123
         server = subprocess.Popen(
-            spec["argv"],  # type: ignore[call-overload]
+            spec["argv"],
             env=spec["env"],
             cwd=spec["cwd"],
             stdin=subprocess.DEVNULL,
@@ -122,7 +124,7 @@ def _launch(spec: dict[str, object]) -> int:
             start_new_session=True,
             preexec_fn=die_with_guard,  # noqa: PLW1509 - this process has one thread
         )
-    return int(server.pid)
+    return server.pid
 
 
 def main() -> int:
@@ -143,6 +145,13 @@ def main() -> int:
         line += piece
     spec = json.loads(line)
     try:
+        return _hold(spec, ended, wake_read)
+    finally:
+        shutil.rmtree(spec["tmp"], ignore_errors=True)
+
+
+def _hold(spec: dict[str, Any], ended: list[int], wake: int) -> int:
+    try:
         server = _launch(spec)
     except OSError as error:
         _report(error=error.strerror or str(error))
@@ -160,9 +169,9 @@ def main() -> int:
         reap()
         if stat(server) is None and not family(os.getpid(), server):
             return 0
-        ready = select.select([0, wake_read], [], [])[0]
-        if wake_read in ready:
-            os.read(wake_read, 4096)
+        ready = select.select([0, wake], [], [])[0]
+        if wake in ready:
+            os.read(wake, 4096)
         if ended or (0 in ready and not os.read(0, 4096)):
             end_family(server, os.getpid(), float(spec["stop_s"]), reap)
             reap()

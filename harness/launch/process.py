@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -121,7 +122,7 @@ class ProcessEngine:
         del image
         program = self._program(places)
         arguments, env = _filled(plan, places, places.model, "<port>" if places.port is None else str(places.port))
-        base = _base(program, places)
+        base = _base(program, places, "/tmp")  # noqa: S108 - a started server gets one of its own
         variables = [f"{name}={value}" for name, value in {**base, **env}.items()]
         return shlex.join(["env", "-i", *variables, *program.words, *arguments])
 
@@ -131,10 +132,12 @@ def _filled(plan: ServerPlan, places: Places, model: Path | None, port: str) -> 
     return filled(plan, {"<model>": where, "<cache>": str(places.cache.absolute()), "<port>": port})
 
 
-def _base(program: Program, places: Places) -> dict[str, str]:
-    """All that a server gets beyond its plan; caches that know no variable land in the cache directory too."""
-    cache = places.cache.absolute()
-    return {"PATH": program.path, "HOME": f"{cache}/home", "LANG": "C.UTF-8", "TMPDIR": f"{cache}/tmp"}  # noqa: S108
+def _base(program: Program, places: Places, tmp: str) -> dict[str, str]:
+    """All that a server gets beyond its plan; what knows no cache variable caches below HOME.
+
+    TMPDIR is not in the cache directory, because vLLM makes sockets there, whose paths may have 107 bytes at most.
+    """
+    return {"PATH": program.path, "HOME": f"{places.cache.absolute()}/home", "LANG": "C.UTF-8", "TMPDIR": tmp}
 
 
 class Guard:
@@ -206,19 +209,23 @@ class ProcessServer:
         self._limits: Limits = plan.limits
         self._log = places.log
         self._endpoint = Endpoint(LOOPBACK, port)
-        roles = {str(places.cache.absolute()): "<cache>"}
+        self._tmp = tmp = tempfile.mkdtemp(prefix="b70-")
+        roles = {str(places.cache.absolute()): "<cache>", tmp: "<tmp>"}
         self._redactor = Redactor(roles if model is None else {**roles, str(model): "<model>"})
-        self._base = _base(program, places)
+        self._base = _base(program, places, tmp)
         self._asked: tuple[str, float] | None = None
         self._stopped: StopRecord | None = None
         arguments, env = _filled(plan, places, model, str(port))
-        for name in ("home", "tmp"):
-            (places.cache / name).mkdir()
-        places.log.parent.mkdir(parents=True, exist_ok=True)
-        places.log.write_bytes(b"")
-        spec: dict[str, object] = {"argv": [*program.words, *arguments], "env": {**self._base, **env}}
+        spec: dict[str, object] = {"argv": [*program.words, *arguments], "env": {**self._base, **env}, "tmp": tmp}
         spec |= {"cwd": program.cwd, "log": str(places.log.absolute()), "stop_s": plan.limits.stop_s}
-        self._guard = Guard(spec, plan.limits.stop_s + KILL_WAIT_S)
+        try:
+            (places.cache / "home").mkdir()
+            places.log.parent.mkdir(parents=True, exist_ok=True)
+            places.log.write_bytes(b"")
+            self._guard = Guard(spec, plan.limits.stop_s + KILL_WAIT_S)
+        except BaseException:
+            shutil.rmtree(tmp, ignore_errors=True)
+            raise
         facts = self._guard.facts(("pid",), 0)
         self._pid, self._started = int(facts["pid"]), int(facts["started"])
         self._started_at = utc_now()
@@ -344,6 +351,7 @@ class ProcessServer:
         state = self.state()
         left = self._family()
         self._guard.close(KILL_WAIT_S)
+        shutil.rmtree(self._tmp, ignore_errors=True)  # the guard does it too, unless it was killed
         with suppress(OSError), self._log.open("rb") as log:
             os.fsync(log.fileno())
         self._stopped = StopRecord(

@@ -37,7 +37,11 @@ _GENERIC = (
 _BEFORE = r"(?:(?<![\w.\-])|(?<=^-[A-Za-z])|(?<=[\s=,]-[A-Za-z]))"
 """A path starts where no name goes on, or right behind a one-letter flag (``-L/home/…``)."""
 _AFTER = r"(?![\w\-]|\.\w)"
-_ANY_PATH = re.compile(_BEFORE + "(?:" + "|".join(map(re.escape, _GENERIC)) + r")(?=/|" + _AFTER + r")[^\s:;,\"'<>|=]*")
+_NOT_IN_A_ROLE = "".join(f"(?<!<{role}>)" for role in ("model", "cache", "campaign", "home", "tmp", "path"))
+"""``<cache>/home`` is reduced already."""
+_ANY_PATH = re.compile(
+    _NOT_IN_A_ROLE + _BEFORE + "(?:" + "|".join(map(re.escape, _GENERIC)) + r")(?=/|" + _AFTER + r")[^\s:;,\"'<>|=]*"
+)
 _USER_INFO = re.compile(r"(?<=://)[^/@\s\"']+@")
 _PARTS = re.compile(r"[^A-Za-z0-9]+")
 
