@@ -4,7 +4,7 @@ import contextlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -14,13 +14,16 @@ from harness.evidence import store
 from harness.evidence.attempts import answer_body, canary_requests, row_of
 from harness.evidence.fresh import counters
 from harness.evidence.schema import AttemptStatus, ServerRecord, SuiteFacts
+from harness.evidence.sentences import without_paths
+from harness.host.memory import wait_for_memory
 from harness.launch import proof
 from harness.launch.control import ControlClient
-from harness.launch.readiness import dead_sentence, wait_ready
+from harness.launch.readiness import POLL_S, dead_sentence, wait_ready
 from harness.launch.server import Endpoint, Engine, ImageFacts, Places, RunningServer
 from harness.measure.metrics import settled
 from harness.measure.rows import Row
 from harness.plan import ServerPlan
+from harness.signals import SignalGuard
 from harness.suites import Suite
 from harness.wire.capture import CaptureWriter, Control, Tag
 from harness.wire.completion import Reason
@@ -29,14 +32,32 @@ from harness.wire.library import LibraryTransport
 from harness.wire.transport import Deadlines, SocketTransport, http_request
 from harness.workloads import strict
 
-MEMORY_WAIT_S = 300.0
 SETTLE_S = 5.0
 """How long the server's counters may lag behind its answers"""
 DEATH_WATCH_S = 3.0
-"""How long a server is watched after a broken answer before the next prompt is sent to it"""
+"""How long a server is watched after an answer that broke off before the next prompt is sent to it"""
+SIMULATED_POLL_S = 0.1
+"""The embedded server starts in a moment; every other one is asked each second (contract section 2)"""
+CACHES = "caches"
+"""Folder of the campaign under which each server has its cache directory while it lives"""
 
 HANGS = frozenset({Reason.IDLE_TIMEOUT, Reason.FIRST_BYTE_TIMEOUT, Reason.TOTAL_TIMEOUT})
 """After these a server isn't asked again: every prompt would wait as long"""
+
+WHOLE = frozenset(
+    {
+        Reason.AFTER_DONE,
+        Reason.IDS_MISSING,
+        Reason.FINISH_MISSING,
+        Reason.FINISH_UNEXPECTED,
+        Reason.DONE_MISSING,
+        Reason.USAGE_MISSING,
+        Reason.USAGE_CONFLICT,
+        Reason.USAGE_IDS_MISMATCH,
+        Reason.CLOCK_STEP,
+    }
+)
+"""Answers that came to their own end: no sign of a dying server, so one look at it is enough"""
 
 
 class Watcher(Protocol):
@@ -74,8 +95,12 @@ class Surroundings:
     secret_headers: tuple[tuple[str, str], ...]
     proxy: str | None
     watcher: Watcher
-    quiet: Callable[[], contextlib.AbstractContextManager[None]]
-    """a context in which signals wait: the end of a server must not be cut short"""
+    guard: SignalGuard
+
+    def roles(self) -> dict[str, str]:
+        """Host paths and what stands for them in evidence."""
+        known = {str(self.directory): "<campaign>", str(Path.home()): "<home>"}
+        return known if self.model is None else {**known, str(self.model): "<model>"}
 
 
 class Attempt:
@@ -85,31 +110,36 @@ class Attempt:
         self.plan = plan
         self._around = around
         self._folder = around.directory / store.ATTEMPTS / directory
-        self._cache = around.directory / "caches" / directory
+        self._cache = around.directory / CACHES / directory
         self._record = ServerRecord(label=plan.label, requested=plan)
         self._capture: CaptureWriter | None = None
         self._server: RunningServer | None = None
         self._control: ControlClient | None = None
+        self._survived: set[str] = set()
+        """kinds of broken answers after which the server was seen to live on"""
 
     def run(self) -> tuple[AttemptStatus, str]:
         """(status, error sentence). Raises Interrupted or BenchError only after the server is gone and all is kept."""
         status, error = AttemptStatus.INVALID, ""
-        self._folder.mkdir(parents=True)
-        try:
-            self._save()
-            self._measure()
-            status = AttemptStatus.COMPLETE
-        except Interrupted as interruption:
-            status, error = AttemptStatus.INTERRUPTED, f"{self.plan.label}: {interruption}"
-        except LaunchError as failure:
-            error = str(failure)
-        except OSError as failure:
-            error = (
-                f"{self.plan.label}: its record can't be written ({failure.strerror or failure}); free space or choose "
-                "another --out, then --resume"
-            )
-        finally:
-            with self._around.quiet():
+        # Signals wait but for the places where one may come: between a start and its stop no server can be forgotten.
+        with self._around.guard.quiet():
+            self._folder.mkdir(parents=True)
+            try:
+                self._save()
+                server = self._server = self._start()
+                with self._around.guard.listening():
+                    self._measure(server)
+                status = AttemptStatus.COMPLETE
+            except Interrupted as interruption:
+                status, error = AttemptStatus.INTERRUPTED, f"{self.plan.label}: {interruption}"
+            except LaunchError as failure:
+                error = str(failure)
+            except OSError as failure:
+                error = (
+                    f"{self.plan.label}: its record can't be written ({failure.strerror or failure}); free space or "
+                    "choose another --out, then --resume"
+                )
+            finally:
                 self._end(error)
         return status, error
 
@@ -120,10 +150,12 @@ class Attempt:
         data = self._record.model_dump(mode="json", by_alias=True)
         store.write_atomic(self._folder / store.SERVER, store.dump_json(data))
 
-    def _measure(self) -> None:
-        plan, around = self.plan, self._around
+    def _start(self) -> RunningServer:
+        """Start the server; a signal waits until it is known, so that it will be stopped."""
+        around = self._around
         if around.min_mem_available is not None:
-            wait_for_memory(around.min_mem_available, self._stage)
+            with around.guard.listening():
+                wait_for_memory(around.min_mem_available, self._stage)
         log = self._folder / store.LOG
         log.touch()
         places = Places(
@@ -136,7 +168,10 @@ class Attempt:
             cache_made=self._list_cache,
         )
         self._stage("starting")
-        self._server = server = around.engine.start(plan, places, around.image)
+        return around.engine.start(self.plan, places, around.image)
+
+    def _measure(self, server: RunningServer) -> None:
+        plan, around, log = self.plan, self._around, self._folder / store.LOG
         self._record.applied = server.applied()
         self._record.inspect = server.last_inspect()
         self._record.image = around.image
@@ -157,6 +192,7 @@ class Attempt:
             read_log=log.read_bytes,
             ask_one_token=lambda: self._ask_one_token(sender),
             progress=self._stage,
+            poll_s=SIMULATED_POLL_S if plan.engine == "simulated" else POLL_S,
         )
         if plan.dev_mode:
             control.get("server-info")
@@ -211,8 +247,8 @@ class Attempt:
                 self._check_alive(None)
 
     def _suite(self, sender: "Sender") -> tuple[int, int | None]:
-        """Send the suite in file order, each prompt once; (requests, tokens received)."""
-        around, tokens = self._around, 0
+        """Send the suite in file order, each prompt once; (requests, tokens received or None when unsaid)."""
+        around, counts = self._around, list[int | None]()
         for number, prompt in enumerate(around.suite.prompts):
             self._stage(f"prompt {number + 1}/{len(around.suite.prompts)} {prompt.id}")
             request_id = strict.request_id(around.suite, number, prompt.id)
@@ -221,31 +257,38 @@ class Attempt:
             exchange = sender.post(tag, strict.PATH, body, stream=True)
             row = row_of(tag, exchange, number, around.facts)
             around.watcher.row(self.plan.label, row, len(around.suite.prompts))
-            tokens += row.completion_tokens or 0
+            counts.append(row.completion_tokens)
             if not row.complete:
                 self._check_alive(row)
-        return len(around.suite.prompts), tokens
+        known = [count for count in counts if count is not None]
+        return len(counts), sum(known) if len(known) == len(counts) else None
 
     def _check_alive(self, row: Row | None) -> None:
         """After a broken answer: go on only with a server that lives. Raises LaunchError."""
-        server, control, what = self._server, self._control, "a request failed"
+        server, control, what, kind = self._server, self._control, "a canary was not answered", "canary"
         if server is None or control is None:
             return
         if row is not None:
-            what = f"{row.prompt_id}: {row.reason}, {row.detail}"
-            if row.reason in HANGS:
+            kind = row.reason or ""
+            # A detail of the wire begins with the reason's own word.
+            what = f"{row.prompt_id}: {row.detail if row.detail.startswith(kind) else f'{kind}, {row.detail}'}"
+            if kind in HANGS:
                 raise LaunchError(f"{self.plan.label}: the server hangs ({what})")
-        deadline = time.monotonic() + DEATH_WATCH_S
-        while time.monotonic() < deadline:
+        brief = kind in WHOLE or kind in self._survived
+        deadline = time.monotonic() + (0.0 if brief else DEATH_WATCH_S)
+        while True:
             if not server.state().running:
                 log = (self._folder / store.LOG).read_bytes()
                 raise LaunchError(f"{self.plan.label}: {what}; {dead_sentence(server, log)}")
             health = control.get("health", keep=False)
-            if health.status != 200:
+            if health.status != 200 and server.state().running:
                 control.get("health")
                 raise LaunchError(
                     f"{self.plan.label}: {what}; the engine is dead (/health: {health.error or health.status})"
                 )
+            if health.status == 200 and time.monotonic() >= deadline:
+                self._survived.add(kind)
+                return
             time.sleep(0.2)
 
     def _settle(self, control: ControlClient, sender: "Sender", requests: int, tokens: int | None) -> None:
@@ -273,7 +316,7 @@ class Attempt:
             stop = self._server.stop()
             self._record.stop = stop
             self._record.inspect = self._server.last_inspect() or self._record.inspect
-        self._record.error = error
+        self._record.error = without_paths(error, self._around.roles())
         with contextlib.suppress(OSError, BenchError):
             if self._record.cache_before is not None:
                 self._record.cache_after = store.list_caches(self._cache)
@@ -349,20 +392,3 @@ def _tokens(exchange: Exchange) -> int:
     except (ValueError, KeyError, TypeError):
         return 0
     return count if isinstance(count, int) else 0
-
-
-def wait_for_memory(needed: int, progress: Callable[[str], None], *, meminfo: Path = Path("/proc/meminfo")) -> None:
-    """Wait until MemAvailable reaches ``needed`` bytes, at most 300 s (contract section 8). Raises LaunchError."""
-    deadline = time.monotonic() + MEMORY_WAIT_S
-    while True:
-        lines = [line.split() for line in meminfo.read_text(encoding="ascii").splitlines()]
-        available = next((int(words[1]) * 1024 for words in lines if words[0] == "MemAvailable:"), None)
-        if available is None or available >= needed:
-            return
-        if time.monotonic() > deadline:
-            raise LaunchError(
-                f"only {available / 2**30:.1f} GiB of memory are available after {MEMORY_WAIT_S:g} s, the launcher "
-                f"wants {needed / 2**30:.1f} GiB; end other programs"
-            )
-        progress(f"waiting for memory, {available / 2**30:.1f} of {needed / 2**30:.1f} GiB available")
-        time.sleep(1.0)

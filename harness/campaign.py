@@ -1,49 +1,24 @@
 """The order of servers and gates of a strict campaign, its resume and its end (contract 2 to 4)."""
 
 import contextlib
-import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from harness.attempt import Attempt, Surroundings, Watcher
-from harness.data import find
+from harness.attempt import CACHES, Attempt, Surroundings, Watcher
 from harness.errors import BenchError, ExitCode, Interrupted, UsageError
 from harness.evidence import journal, store
 from harness.evidence.derive import derive
-from harness.evidence.schema import (
-    AttemptStatus,
-    Evidence,
-    FileEntry,
-    ModelFacts,
-    Start,
-    Status,
-    SuiteFacts,
-    SuitePrompt,
-)
+from harness.evidence.schema import AttemptStatus, Evidence, Start, Status, SuiteFacts, SuitePrompt
+from harness.evidence.sentences import without_paths
 from harness.host.facts import Host, host_facts, tool_facts
 from harness.host.lock import Locks, card_locks
-from harness.lanes import EngineName, Image, Lane, load_image, load_lane
-from harness.launch.engines import create_engine
-from harness.launch.server import Engine, ImageFacts, Places
 from harness.measure.gates import Gate
-from harness.plan import (
-    CampaignPlan,
-    ServerPlan,
-    canonical_json,
-    check_choice,
-    check_image,
-    oracle_differences,
-    server_plan,
-    strict_labels,
-)
+from harness.plan import CampaignPlan, ServerPlan, oracle_differences
+from harness.preparing import Options, Prepared, campaign_name, prepare
 from harness.signals import SignalGuard
-from harness.simulated.faults import parse_faults
-from harness.suites import Suite, load_suite
-from harness.wire.transport import Deadlines
 
 
 class CampaignWatcher(Watcher, Protocol):
@@ -70,22 +45,32 @@ def run_strict(options: Options, watcher: CampaignWatcher, *, resume: Path | Non
     guard = SignalGuard()
     with guard.installed():
         prepared = prepare(options, watcher.note)
-        directory = _new_directory(options, prepared) if resume is None else resume
-        if not directory.is_dir():
-            raise UsageError(f"campaign directory {directory.name} doesn't exist; give the one that was interrupted")
-        locks = [directory, *card_locks(_cards(prepared))]
-        with Locks(locks):
-            if resume is None:
-                start = _start(options, prepared, directory.name)
-                store.write_atomic(directory / store.SUITE, prepared.suite_path.read_bytes())
-                dumped = start.model_dump(mode="json")
-                journal.append(directory, journal.Event(at=journal.now_utc(), event="campaign-started", start=dumped))
-                done: list[str] = []
-            else:
-                start, done = _resumable(directory, prepared)
-                journal.append(directory, journal.Event(at=journal.now_utc(), event="campaign-resumed"))
-            watcher.campaign(directory, start, done)
-            return _run(options, prepared, start, directory, done, watcher, guard)
+        with Locks(card_locks(_cards(prepared))):
+            directory = _new_directory(options, prepared) if resume is None else _existing(resume)
+            with Locks([directory]):
+                if resume is None:
+                    start, done = _start(options, prepared, directory.name), list[str]()
+                    store.write_atomic(directory / store.SUITE, prepared.suite_path.read_bytes())
+                    dumped = start.model_dump(mode="json")
+                    journal.append(
+                        directory, journal.Event(at=journal.now_utc(), event="campaign-started", start=dumped)
+                    )
+                else:
+                    start, done = _resumable(directory, prepared)
+                    # What a killed run left there: its servers are gone, and no attempt uses the directory of another.
+                    shutil.rmtree(directory / CACHES, ignore_errors=True)
+                    journal.append(directory, journal.Event(at=journal.now_utc(), event="campaign-resumed"))
+                watcher.campaign(directory, start, done)
+                return _run(options, prepared, start, directory, done, watcher, guard)
+
+
+def _existing(directory: Path) -> Path:
+    if not (directory / journal.NAME).is_file():
+        raise UsageError(
+            f"{directory.name or directory} is no campaign directory (it has no {journal.NAME}); give the one that was "
+            "interrupted"
+        )
+    return directory.resolve()
 
 
 def _new_directory(options: Options, prepared: Prepared) -> Path:
@@ -202,7 +187,7 @@ def _run(
         secret_headers=options.secret_headers,
         proxy=options.proxy,
         watcher=watcher,
-        quiet=guard.quiet,
+        guard=guard,
     )
     status, error = "ended", ""
     shown: set[tuple[str, str]] = set()
@@ -221,8 +206,9 @@ def _run(
     except Interrupted as interruption:
         status, error = Status.INTERRUPTED, str(interruption)
     except BaseException as failure:
+        said = str(failure) if isinstance(failure, BenchError) else f"{type(failure).__name__}: {failure}"
         with guard.quiet(), contextlib.suppress(BenchError, OSError):
-            _end(directory, "ended", f"{type(failure).__name__}: {failure}")
+            _end(directory, "ended", without_paths(said, around.roles()))
         raise
     with guard.quiet():
         evidence = _end(directory, status, error)
@@ -238,13 +224,18 @@ def _attempt(plan: ServerPlan, around: Surroundings, directory: Path) -> tuple[s
     status, error = AttemptStatus.INVALID, "the harness failed"
     try:
         status, error = Attempt(plan, name, around).run()
+    except BenchError as failure:
+        error = str(failure)
+        raise
     finally:
-        with around.quiet():
-            _journal(directory, "attempt-ended", plan.label, name, status, error)
+        with around.guard.quiet():
+            _journal(directory, "attempt-ended", plan.label, name, status, without_paths(error, around.roles()))
             around.watcher.attempt_ended(plan.label, status, error)
     if status is AttemptStatus.COMPLETE:
         return None
-    return (Status.INTERRUPTED if status is AttemptStatus.INTERRUPTED else "ended"), error
+    return (Status.INTERRUPTED if status is AttemptStatus.INTERRUPTED else "ended"), without_paths(
+        error, around.roles()
+    )
 
 
 def _show_gates(evidence: Evidence, shown: set[tuple[str, str]], watcher: CampaignWatcher) -> None:

@@ -11,7 +11,8 @@ import typer
 from harness.errors import BenchError, ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from harness.campaign import CampaignWatcher, Options
+    from harness.campaign import CampaignWatcher
+    from harness.preparing import Options
 
 app = typer.Typer(
     name="bench",
@@ -58,10 +59,10 @@ def strict(
     json_: JsonOption = False,
 ) -> None:
     """Strict 12-prompt suite on fresh servers: mtp0-a, mtp0-b, mtpD-a, mtpD-b, with gates G1 to G3."""
-    from harness import campaign
+    from harness import campaign, preparing
 
     chosen, why = _launcher(launcher, engine)
-    options = campaign.Options(
+    options = preparing.Options(
         launcher=chosen,
         depth=mtp,
         tensor_parallel=tp,
@@ -234,10 +235,16 @@ def _typed_command() -> str:
 
 
 def _recorded_command(paths: list[Path | None]) -> str:
-    """The command line as evidence keeps it: host paths by their last part."""
+    """The command line as evidence keeps it: host paths by their last part, no password of a URL."""
+    from harness.launch.redact import Redactor
+
     known = {str(path): path.name for path in paths if path is not None}
-    words = [known.get(word, word) for word in sys.argv[1:]]
-    return shlex.join(["bench", *(word.rsplit("/", 1)[-1] if word.startswith("/") else word for word in words)])
+    words = []
+    for word in sys.argv[1:]:
+        option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+        value = known.get(value, value.rsplit("/", 1)[-1] if value.startswith(("/", "~", ".")) else value)
+        words.append(f"{option}{equals}{value}")
+    return shlex.join(["bench", *Redactor().arguments(words)])
 
 
 def _face(json_: bool) -> "CampaignWatcher":
@@ -253,9 +260,9 @@ def _face(json_: bool) -> "CampaignWatcher":
 
 
 def _print_dry_run(options: "Options", watcher: "CampaignWatcher", *, json_: bool) -> None:
-    from harness import campaign
+    from harness.preparing import dry_run
 
-    found = campaign.dry_run(options, watcher)
+    found = dry_run(options, watcher.note)
     if json_:
         _out_json([{"plan": plan.model_dump(mode="json"), "command": command} for plan, command in found])
         return

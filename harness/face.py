@@ -13,10 +13,17 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from harness.errors import ExitCode
+from harness.evidence.derive import verdict
 from harness.evidence.schema import AttemptStatus, Evidence, Pair, Start, Status
 from harness.measure.gates import Gate
 from harness.measure.rates import median
 from harness.measure.rows import Row
+
+WIDTH = 160
+"""Columns of plain output"""
+LINE = 150
+"""Characters of a reason that the summary shows"""
 
 
 def number(value: float | None, unit: str = "", digits: int = 2) -> str:
@@ -52,12 +59,12 @@ class PlainFace:
     """One line for each thing that happened; what a log or a pipe gets."""
 
     def __init__(self, out: TextIO, command: str) -> None:
-        self._console = Console(file=out, highlight=False, width=160, no_color=True)
+        self._console = Console(file=out, highlight=False, width=WIDTH, no_color=True, force_terminal=False)
         self._command = command
         self._stage: dict[str, str] = {}
 
     def _say(self, text: str) -> None:
-        self._console.print(Text(text))
+        self._console.print(Text(text), soft_wrap=True)
 
     def campaign(self, directory: Path, start: Start, done: Sequence[str]) -> None:
         """See harness.campaign.CampaignWatcher."""
@@ -102,7 +109,8 @@ class PlainFace:
 
     def ended(self, evidence: Evidence, directory: Path) -> None:
         """See harness.campaign.CampaignWatcher."""
-        self._console.print(summary(evidence, directory, self._command))
+        for part in summary(evidence, directory, self._command):
+            self._console.print(part, soft_wrap=isinstance(part, Text))
 
 
 class JsonFace:
@@ -224,7 +232,7 @@ class LiveFace:
     def ended(self, evidence: Evidence, directory: Path) -> None:
         """See harness.campaign.CampaignWatcher."""
         self.close()
-        self._console.print(summary(evidence, directory, self._command))
+        self._console.print(Group(*summary(evidence, directory, self._command)))
 
     def close(self) -> None:
         """Give the terminal back; idempotent."""
@@ -274,7 +282,7 @@ class LiveFace:
         return max(0.0, mean * (len(waiting) + len(running)) - spent)
 
 
-def summary(evidence: Evidence, directory: Path, command: str) -> RenderableType:
+def summary(evidence: Evidence, directory: Path, command: str) -> list[RenderableType]:
     """The closing summary: both servers of each pair, gates as n/12, why a number is withheld, the next command."""
     parts: list[RenderableType] = []
     withheld = evidence.withheld
@@ -292,17 +300,25 @@ def summary(evidence: Evidence, directory: Path, command: str) -> RenderableType
     if evidence.simulated:
         parts.append(Text("SIMULATED: these numbers are no measurement of any card", style="bold yellow"))
     for reason in evidence.reasons[:12]:
-        parts.append(Text(f"- {reason}", style="red"))
+        parts.append(Text("- " + "\n  ".join(short(reason)), style="red"))
     if len(evidence.reasons) > 12:
         parts.append(Text(f"- and {len(evidence.reasons) - 12} more in evidence.json", style="red"))
     for note in [note for pair in evidence.pairs for note in pair.notes]:
         parts.append(Text(f"- {note}", style="yellow"))
     colour = {Status.PASSED: "bold green", Status.INTERRUPTED: "bold yellow"}.get(evidence.status, "bold red")
-    parts.append(Text(f"{evidence.status}: {evidence.conclusion.splitlines()[0]}", style=colour))
+    said = evidence.conclusion if evidence.status is Status.PASSED else verdict(evidence)
+    parts.append(Text(f"{evidence.status}: {said}", style=colour))
     if evidence.unknown:
         parts.append(Text(f"unknown: {len(evidence.unknown)} facts, named in evidence.json", style="dim"))
     parts.append(Text(f"next: {next_command(evidence, directory, command)}"))
-    return Group(*parts)
+    return parts
+
+
+def short(reason: str) -> list[str]:
+    """A reason in one line, or in two where a log follows it: of that only the end, the whole is in evidence.json."""
+    first, *rest = [line.strip() for line in reason.splitlines() if line.strip()] or [""]
+    lines = [first.removesuffix("; its last log lines:"), *([f"its log ends with: {rest[-1]}"] if rest else [])]
+    return [line if len(line) <= LINE else f"{line[: LINE - 1]}…" for line in lines]
 
 
 def _pair_cells(pair: Pair, *, withheld: bool) -> list[str]:
@@ -337,7 +353,9 @@ def _server_gates(evidence: Evidence) -> Text:
 def next_command(evidence: Evidence, directory: Path, command: str) -> str:
     """What a person would type next; ``command`` is what they typed, which evidence keeps without its paths."""
     shown = _relative(directory)
-    if evidence.status is Status.INTERRUPTED or (evidence.status is Status.INVALID and evidence.exit_code == 2):
+    done = {attempt.label for attempt in evidence.attempts if attempt.status is AttemptStatus.COMPLETE}
+    left = len(done) < len(evidence.start.plan.servers)
+    if left and evidence.exit_code == ExitCode.INFRASTRUCTURE:
         return command if " --resume" in command else f"{command} --resume {shlex.quote(shown)}"
     return f"bench verify {shlex.quote(shown)}"
 

@@ -124,6 +124,8 @@ class Lane(Strict):
     """--enforce-eager: no graphs, no compilation, and the second freshness proof is not applicable"""
     compilation: dict[str, Any] | None = None
     """value of --compilation-config"""
+    compilation_high: dict[str, Any] | None = None
+    """keys of ``compilation`` that the shape for rungs above 64 replaces"""
     env: dict[str, str] = {}
     env_mtp: dict[str, str] = {}
     """only with depth > 0"""

@@ -25,6 +25,13 @@ CACHE_VARIABLES = {
 
 SPECULATIVE_FLAG = "--speculative-config"
 
+CANARY_MAX_TOKENS, SHORT_CANARY_MAX_TOKENS = 512, 96
+"""Of a chat canary, which may begin with reasoning; the second where the context holds no more"""
+ROOMY_CONTEXT = 1024
+
+HIGH_SHAPE = "ladder-high"
+"""The shape for rungs above 64 users"""
+
 MEASUREMENT_VERSION = 1
 """Goes into the plan's hash: raised whenever what is sent or how it is judged changes."""
 
@@ -50,6 +57,7 @@ class ServerPlan(Strict):
     canaries: str
     """"chat" or "repeat" """
     canary_thinking: bool | None
+    canary_max_tokens: int = CANARY_MAX_TOKENS
     compiles: bool
     """false with --enforce-eager: the compile-log proof is not applicable"""
     classpad: bool
@@ -59,12 +67,33 @@ class ServerPlan(Strict):
     dev_mode: bool = False
 
 
+class LadderPlan(Strict):
+    """What a ladder sends (contract section 5)."""
+
+    rungs: list[int]
+    """concurrent users, ascending"""
+    passes: int
+    stagger_ms: float
+    """0: all requests at the barrier"""
+    verbatim: bool
+    """prompts word for word, repeated over the slots, instead of one suffix each"""
+    shape: str
+    ceiling: int | None
+    """tokens up to which graphs are captured; null without graphs"""
+    workers: int
+    """client processes"""
+    direct: bool
+    """the container's own address instead of the published port"""
+    oracle: str | None
+    """sha256 of the oracle answers taken from an earlier campaign; null when measured here"""
+
+
 class CampaignPlan(Strict):
     """Everything that decides what a campaign measures."""
 
     measurement_version: int = MEASUREMENT_VERSION
     kind: str
-    """strict"""
+    """strict or ladder"""
     lane: str
     engine: EngineName
     suite_id: str
@@ -73,11 +102,12 @@ class CampaignPlan(Strict):
     tensor_parallel: int
     model_sha256: str | None = None
     """sha256 over the sorted list of the model's files (name, size, sha256); null when there is no model directory"""
+    ladder: LadderPlan | None = None
     servers: list[ServerPlan] = Field(min_length=1)
 
     def sha256(self) -> str:
-        """The key that a resume must match."""
-        return hashlib.sha256(canonical_json(self.model_dump(mode="json")).encode()).hexdigest()
+        """The key that a resume must match. Defaults are left out, so that a field added later keeps older keys."""
+        return hashlib.sha256(canonical_json(self.model_dump(mode="json", exclude_defaults=True)).encode()).hexdigest()
 
 
 def canonical_json(value: object) -> str:
@@ -161,7 +191,8 @@ def server_plan(
     if lane.eager:
         arguments.append("--enforce-eager")
     elif lane.compilation is not None:
-        arguments += ["--compilation-config", json.dumps(lane.compilation, separators=(",", ":"))]
+        compilation = lane.compilation | ((lane.compilation_high or {}) if shape == HIGH_SHAPE else {})
+        arguments += ["--compilation-config", json.dumps(compilation, separators=(",", ":"))]
     return ServerPlan(
         label=label,
         depth=depth,
@@ -175,6 +206,7 @@ def server_plan(
         container=lane.container if engine == "docker" else None,
         canaries=lane.canaries,
         canary_thinking=lane.canary_thinking,
+        canary_max_tokens=CANARY_MAX_TOKENS if sizes.max_model_len >= ROOMY_CONTEXT else SHORT_CANARY_MAX_TOKENS,
         compiles=not lane.eager,
         classpad=classpad,
         limits=lane.limits,

@@ -49,6 +49,16 @@ class SignalGuard:
         finally:
             self._quiet -= 1
 
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Inside a :meth:`quiet` context: signals are heard again, one that has waited first."""
+        before, self._quiet = self._quiet, 0
+        try:
+            self.check()
+            yield
+        finally:
+            self._quiet = before
+
     def check(self) -> None:
         """Raise Interrupted for a signal that came while quiet."""
         if self._pending is not None and not self._raised:

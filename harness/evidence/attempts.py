@@ -38,7 +38,9 @@ def canary_requests(plan: ServerPlan) -> list[CanaryRequest]:
     """The canaries a server is asked, by its plan."""
     if plan.canaries == "repeat":
         return canaries.repeat_canaries(plan.served_model_name)
-    return canaries.chat_canaries(plan.served_model_name, enable_thinking=plan.canary_thinking)
+    return canaries.chat_canaries(
+        plan.served_model_name, max_tokens=plan.canary_max_tokens, enable_thinking=plan.canary_thinking
+    )
 
 
 def request_body(exchange: Exchange) -> Any:

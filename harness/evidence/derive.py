@@ -68,6 +68,10 @@ def _load_attempt(directory: Path, event: journal.Event, status: AttemptStatus) 
     capture: Capture | None = None
     if capture_path.exists() and not (status is AttemptStatus.INTERRUPTED and capture_path.stat().st_size == 0):
         capture = load_capture(capture_path)
+        if capture.header.get("label") != event.label:
+            raise EvidenceError(
+                f"{event.directory}/{store.CAPTURE} is the capture of {capture.header.get('label')}; get the original"
+            )
     server: ServerRecord | None = None
     if server_path.exists():
         try:
@@ -76,6 +80,8 @@ def _load_attempt(directory: Path, event: journal.Event, status: AttemptStatus) 
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(map(str, first["loc"]))
             raise EvidenceError(f"{event.directory}/{store.SERVER}: {where}: {first['msg'].lower()}") from None
+        if server.label != event.label:
+            raise EvidenceError(f"{event.directory}/{store.SERVER} is the record of {server.label}; get the original")
     if status is AttemptStatus.COMPLETE and (capture is None or server is None or not log_path.exists()):
         raise EvidenceError(f"attempt {event.directory} ended complete, but a file of it is missing; get the original")
     log = b""
@@ -86,9 +92,12 @@ def _load_attempt(directory: Path, event: journal.Event, status: AttemptStatus) 
     return AttemptFiles(event.label, event.directory, status, event.error, capture, server, log)
 
 
-def derive(directory: Path) -> Evidence:
-    """Everything evidence.json says, from the journal and the attempts' files. Raises EvidenceError."""
-    events = journal.load(directory)
+def derive(directory: Path, events: Sequence[journal.Event] | None = None) -> Evidence:
+    """Everything evidence.json says, from the journal and the attempts' files. Raises EvidenceError.
+
+    ``events`` are those of the journal up to the moment that is asked for; all of them by default.
+    """
+    events = journal.load(directory) if events is None else events
     start = load_start(events)
     plans = {plan.label: plan for plan in start.plan.servers}
     attempts = []
@@ -101,11 +110,12 @@ def derive(directory: Path) -> Evidence:
     ended = next((event for event in reversed(events) if event.event in ("campaign-ended", "campaign-resumed")), None)
     if ended is not None and ended.event != "campaign-ended":
         ended = None
-    status, exit_code = _status(start, attempts, valid, gates, ended)
     pairs = _pairs(start, valid)
+    without_rate = _without_rate(valid)
+    status, exit_code = _status(start, attempts, valid, gates, ended, rated=not without_rate)
     failures = [failure for item in valid.values() for gate in item.gates for failure in gate.failures]
     reasons = [item.error for item in valid.values() if item.error] + failures
-    reasons += [failure for gate in gates for failure in gate.failures]
+    reasons += [failure for gate in gates for failure in gate.failures] + without_rate
     if ended is not None and ended.error and ended.error not in reasons:
         reasons.append(ended.error)
     withheld = status is not Status.PASSED
@@ -140,6 +150,17 @@ def _unknown(start: Start, attempts: dict[str, Attempt]) -> list[str]:
     for attempt in attempts.values():
         found += [f"{attempt.label}: {note}" for gate in attempt.gates for note in gate.notes if "unknown" in note]
     return found
+
+
+def _without_rate(attempts: dict[str, Attempt]) -> list[str]:
+    """Why an attempt of complete rows has no median: all ids of a row at one instant, for example."""
+    return [
+        f"{attempt.label}: {row.prompt_id} has no rate, so there is no median ({', '.join(row.warnings)})"
+        for attempt in attempts.values()
+        if attempt.status is AttemptStatus.COMPLETE and all(row.complete for row in attempt.rows)
+        for row in attempt.rows
+        if row.tok_s_1_100 is None
+    ]
 
 
 def _arm(start: Start, attempt: Attempt, plan: ServerPlan) -> Arm:
@@ -193,6 +214,8 @@ def _status(
     valid: dict[str, Attempt],
     gates: Sequence[Gate],
     ended: journal.Event | None,
+    *,
+    rated: bool,
 ) -> tuple[Status, int]:
     """Contract section 4; what the journal says of the end is believed only for an interruption or an error."""
     if ended is None:
@@ -210,7 +233,7 @@ def _status(
         return Status.WITHHELD, ExitCode.GATE_FAILED
     expected = 1 if start.plan.depth == 0 else 4
     whole = set(valid) == {plan.label for plan in start.plan.servers} and len(gates) == expected
-    if not whole or any(plan.engine == "attach" for plan in start.plan.servers):
+    if not whole or not rated or any(plan.engine == "attach" for plan in start.plan.servers):
         return Status.INVALID, ExitCode.INFRASTRUCTURE
     return Status.PASSED, ExitCode.OK
 
@@ -257,6 +280,20 @@ def _pair(depth: int, left: Attempt | None, right: Attempt | None) -> Pair:
     )
 
 
+def verdict(evidence: Evidence) -> str:
+    """What was measured and, in a few words, what came of it; the reasons stand apart."""
+    plan = evidence.start.plan
+    words = {
+        Status.PASSED: "every gate passed",
+        Status.WITHHELD: "speeds are recorded, but the number is withheld",
+        Status.REJECTED: "rejected, the base is not repeat-exact",
+        Status.INVALID: "no verdict",
+        Status.INTERRUPTED: "interrupted",
+        Status.STARTED: "started",
+    }
+    return f"MTP{plan.depth} TP{plan.tensor_parallel} on {plan.lane}: {words[evidence.status]}"
+
+
 def _conclusion(evidence: Evidence) -> str:
     plan = evidence.start.plan
     what = f"MTP{plan.depth} TP{plan.tensor_parallel} on {plan.lane}"
@@ -271,11 +308,4 @@ def _conclusion(evidence: Evidence) -> str:
     first = evidence.reasons[0].splitlines()[0] if evidence.reasons else "the campaign did not reach its end"
     if len(evidence.reasons) > 1:
         first += f" (and {len(evidence.reasons) - 1} more)"
-    words = {
-        Status.WITHHELD: "speeds are recorded, but the number is withheld",
-        Status.REJECTED: "rejected, the base is not repeat-exact",
-        Status.INVALID: "no verdict",
-        Status.INTERRUPTED: "interrupted",
-        Status.STARTED: "started",
-    }
-    return f"{what}: {words[evidence.status]}: {first}"
+    return f"{verdict(evidence)}: {first}"

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from harness.errors import EvidenceError
+from harness.errors import BenchError, EvidenceError
 
 NAME = "journal.jsonl"
 MAX_BYTES = 64 * 1024 * 1024
@@ -39,14 +39,34 @@ def now_utc() -> str:
 
 
 def append(directory: Path, event: Event) -> None:
-    """Append one event; it is on the disk when this returns."""
+    """Append one event; it is on the disk when this returns. Raises BenchError when it can't be."""
     line = json.dumps(event.model_dump(exclude_defaults=True), ensure_ascii=False, allow_nan=False) + "\n"
-    handle = os.open(directory / NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     try:
-        os.write(handle, line.encode())
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        handle = os.open(directory / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            # A write that a full disk or a power cut left without its end would spoil the line that follows it.
+            end = _whole(handle)
+            os.ftruncate(handle, end)
+            data = line.encode()
+            while data:
+                written = os.pwrite(handle, data, end)
+                data, end = data[written:], end + written
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise BenchError(
+            f"{NAME} can't be written ({error.strerror}); free space or choose another --out, then --resume"
+        ) from None
+
+
+def _whole(handle: int) -> int:
+    """Bytes up to the end of the last whole line."""
+    size = os.fstat(handle).st_size
+    while size and os.pread(handle, 1, size - 1) != b"\n":
+        block = os.pread(handle, min(size, 65536), max(0, size - 65536))
+        size = max(0, size - 65536) + block.rfind(b"\n") + 1
+    return size
 
 
 def load(directory: Path) -> list[Event]:

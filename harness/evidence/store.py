@@ -1,5 +1,6 @@
 """The campaign directory: creation, atomic replacement, the manifest, the cache listings."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -36,10 +37,12 @@ def write_atomic(path: Path, data: bytes) -> None:
         finally:
             os.close(folder)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise BenchError(
             f"{path.name} can't be written ({error.strerror}); free space or choose another --out, then --resume"
         ) from None
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def dump_json(value: object) -> bytes:

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.errors import BenchError, EvidenceError
+from harness.errors import BenchError
 from harness.evidence import journal, store
 from harness.evidence.derive import derive, load_start
-from harness.evidence.schema import AttemptStatus, Evidence, Status
+from harness.evidence.schema import Evidence, Status
 from harness.suites import load_suite
 
 
@@ -46,9 +46,12 @@ def verify(directory: Path) -> Verification:
         result.rows = sum(len(attempt.rows) for attempt in derived.attempts)
         result.ids = sum(len(row.token_ids) for attempt in derived.attempts for row in attempt.rows)
         result.gates = len(derived.gates) + sum(len(attempt.gates) for attempt in derived.attempts)
-        result.problems += _check_evidence(directory, derived, ended=ended)
+        result.problems += _check_evidence(directory, events, derived, ended=ended)
     except BenchError as error:
         result.problems.append(str(error))
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        # A record that loads and makes no sense; which file it is stands in the manifest's problems before this one.
+        result.problems.append(f"the records can't be judged ({type(error).__name__}: {error}); get the original files")
     return result
 
 
@@ -72,7 +75,7 @@ def _check_manifest(directory: Path, result: Verification, unfinished: set[str],
     for name, entry in recorded.items():
         if name not in present["files"]:
             problems.append(f"{name} is in the manifest and missing from the directory")
-        elif present["files"][name] != entry and (ended or name not in (journal.NAME, store.EVIDENCE)):
+        elif present["files"][name] != entry and not (not ended and _has_grown(directory, name, entry)):
             problems.append(f"{name} isn't the file that was recorded: its sha256 or size differs from the manifest's")
     for name in present["files"]:
         parts = name.split("/")
@@ -82,6 +85,17 @@ def _check_manifest(directory: Path, result: Verification, unfinished: set[str],
     if not problems and ended and path.read_bytes() != store.dump_json(present):
         problems.append("manifest.json isn't the file that was written: its bytes differ")
     return problems
+
+
+def _has_grown(directory: Path, name: str, entry: Any) -> bool:
+    """Whether a file of an unfinished campaign differs from the manifest as it may: a journal only gets longer."""
+    if name != journal.NAME:
+        return name == store.EVIDENCE  # which is compared with what the captures give
+    try:
+        size = int(entry["bytes"])
+        return hashlib.sha256((directory / name).read_bytes()[:size]).hexdigest() == entry["sha256"]
+    except (KeyError, TypeError, ValueError):
+        return False
 
 
 def _check_suite(directory: Path, events: list[journal.Event]) -> list[str]:
@@ -100,29 +114,31 @@ def _check_suite(directory: Path, events: list[journal.Event]) -> list[str]:
     return []
 
 
-def _check_evidence(directory: Path, derived: Evidence, *, ended: bool) -> list[str]:
+def _check_evidence(directory: Path, events: list[journal.Event], derived: Evidence, *, ended: bool) -> list[str]:
     path = directory / store.EVIDENCE
     if not path.exists():
         return [f"{store.EVIDENCE} is missing; the captures are there, run --resume"] if ended else []
     stored = store.read_json(path)
-    fresh = derived.model_dump(mode="json", by_alias=True)
+    fresh = _dumped(derived)
     if not isinstance(stored, dict) or stored.get("schema") != fresh["schema"]:
-        return [f"{store.EVIDENCE} has schema {_show(stored)}, this version reads {fresh['schema']}"]
-    if not ended:
-        # The last evidence of a killed run is older than its journal: what it says of ended attempts must still hold.
-        names = {a["directory"] for a in _list(stored.get("attempts")) if a.get("status") == AttemptStatus.COMPLETE}
-        kept = [attempt for attempt in fresh["attempts"] if attempt["directory"] in names]
-        stored = [a for a in _list(stored.get("attempts")) if a.get("status") == AttemptStatus.COMPLETE]
-        found = first_difference(stored, kept, "attempts")
-    else:
+        schema = stored.get("schema") if isinstance(stored, dict) else stored
+        return [f"{store.EVIDENCE} has schema {_show(schema)}, this version reads {fresh['schema']}"]
+    if ended:
         found = first_difference(stored, fresh, "")
-    return [] if found is None else [f"{store.EVIDENCE}: {found}"]
+        return [] if found is None else [f"{store.EVIDENCE}: {found}"]
+    # What a killed run left is as old as the end of an attempt: the last one, or the one before it.
+    moments = [n for n, event in enumerate(events, 1) if event.event in ("attempt-ended", "campaign-ended")][-2:]
+    found = f"it is there, and no attempt of {journal.NAME} has ended"
+    for moment in moments:
+        found_then = first_difference(stored, _dumped(derive(directory, events[:moment])), "")
+        if found_then is None:
+            return []
+        found = found_then
+    return [f"{store.EVIDENCE}: {found}"]
 
 
-def _list(value: Any) -> list[dict[str, Any]]:
-    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise EvidenceError(f"{store.EVIDENCE}: attempts is no list of attempts; get the original file")
-    return value
+def _dumped(evidence: Evidence) -> dict[str, Any]:
+    return evidence.model_dump(mode="json", by_alias=True)
 
 
 def first_difference(stored: Any, derived: Any, where: str) -> str | None:

@@ -1,5 +1,6 @@
 """One campaign per card, and one per directory (contract section 8): advisory locks that end with their process."""
 
+import contextlib
 import fcntl
 import os
 import tempfile
@@ -36,7 +37,10 @@ class Locks:
         folder = path.is_dir()
         flags = os.O_RDONLY if folder else os.O_RDWR | os.O_CREAT
         try:
-            handle = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            try:
+                handle = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            except PermissionError:  # made by another user: a lock needs no right to write
+                handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError as error:
             raise BenchError(f"lock {path.name} can't be opened ({error.strerror}); check its directory") from None
         try:
@@ -44,13 +48,15 @@ class Locks:
         except OSError:
             holder = "" if folder else os.read(handle, 200).decode("utf-8", "replace").strip()
             os.close(handle)
+            name = path.name if folder else path.stem
             raise BenchError(
-                f"{path.stem} is in use by another campaign ({holder or 'unnamed'}); wait for it, or stop it first"
+                f"{name} is in use by another campaign ({holder or 'unnamed'}); wait for it, or stop it first"
             ) from None
         self._held.append(handle)
         if not folder:
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, f"pid {os.getpid()}".encode(), 0)
+            with contextlib.suppress(OSError):
+                os.ftruncate(handle, 0)
+                os.pwrite(handle, f"pid {os.getpid()}".encode(), 0)
 
     def _release(self) -> None:
         while self._held:

@@ -3,6 +3,7 @@
 import json
 import socket
 import struct
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -13,6 +14,10 @@ from harness.simulated.loop import Loop
 
 _MAX_HEAD = 64 * 1024
 _MAX_BODY = 64 * 1024 * 1024
+_TIMESTAMPS = sys.platform == "linux"
+_SO_TIMESTAMPNS = 35
+_TIMESPEC = struct.Struct("@ll")
+_ANCILLARY_SIZE = socket.CMSG_SPACE(_TIMESPEC.size)
 CUT_GAP_NS = 300_000
 """fault ``chunks-cut``: time between two writes"""
 
@@ -28,6 +33,8 @@ class Request:
     """lower-case names; of repeated headers the last"""
     body: bytes
     keep_alive: bool
+    arrived_ns: int = 0
+    """wall clock at which the kernel received its last byte"""
 
 
 class Connection:
@@ -54,8 +61,11 @@ class Connection:
         self._cuts = 0
         self._pieces: deque[bytes | None] = deque()
         self._pacing = False
+        self._arrived_ns = 0
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if _TIMESTAMPS:
+            sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         loop.watch(sock, self._ready)
 
     def respond(self, status: int, body: bytes, content_type: str = "application/json") -> None:
@@ -169,7 +179,7 @@ class Connection:
         if not mask & 1 or self._closed:
             return
         try:
-            data = self._sock.recv(262_144)
+            data = self._receive()
         except BlockingIOError:
             return
         except OSError:
@@ -179,6 +189,19 @@ class Connection:
             return
         self._in += data
         self._parse()
+
+    def _receive(self) -> bytes:
+        """What has come, with its kernel receive time: which requests came together mustn't hang on our own delays."""
+        if not _TIMESTAMPS:
+            self._arrived_ns = time.time_ns()
+            return self._sock.recv(262_144)
+        data, ancillary, _, _ = self._sock.recvmsg(262_144, _ANCILLARY_SIZE)
+        if ancillary:
+            seconds, nanoseconds = _TIMESPEC.unpack_from(ancillary[0][2])
+            self._arrived_ns = seconds * 1_000_000_000 + nanoseconds
+        else:
+            self._arrived_ns = time.time_ns()
+        return data
 
     def _parse(self) -> None:
         if self._request is not None or self._closed or self._closing:
@@ -210,7 +233,7 @@ class Connection:
         del self._in[: end + 4 + length]
         keep_alive = version == "HTTP/1.1" and headers.get("connection", "").lower() != "close"
         path, _, query = target.partition("?")
-        self._request = Request(method, path, query, headers, body, keep_alive)
+        self._request = Request(method, path, query, headers, body, keep_alive, self._arrived_ns)
         self._on_request(self, self._request)
 
     def _refuse(self, status: int) -> None:

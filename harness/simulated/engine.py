@@ -4,13 +4,21 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from random import random
 
 from harness.simulated.loop import Loop
 from harness.simulated.metrics import Counters
 from harness.simulated.model import EOS
 from harness.simulated.settings import Settings
 
+TIE_WINDOW_NS = 1_000_000
+ARRIVALS_KEPT = 1024
+
 OnStep = Callable[[list[int], str | None], bool]
+
+
+def _falls(rate: float) -> bool:
+    return random() < rate  # noqa: S311 - how a tie falls is no secret
 
 
 @dataclass(slots=True, eq=False)
@@ -26,6 +34,10 @@ class Sequence:
     """end with ``stop`` after so many ids, whatever they are"""
     on_step: OnStep
     """called with the ids of a step and the finish reason; false = nothing more is to happen (the request stays)"""
+    arrived_ns: int = 0
+    """wall clock at which the request came"""
+    tied_ids: Callable[[], Iterator[tuple[int, float]]] | None = None
+    """the answer it gives instead when a tie falls the other way; None = it has no tie site"""
     made: int = 0
     due_ns: int = 0
     gone: bool = False
@@ -44,6 +56,7 @@ class Engine:
         self._counters = counters
         self._running: set[Sequence] = set()
         self._waiting: deque[Sequence] = deque()
+        self._arrivals: deque[int] = deque(maxlen=ARRIVALS_KEPT)
 
     @property
     def busy(self) -> bool:
@@ -58,6 +71,7 @@ class Engine:
     def submit(self, sequence: Sequence) -> None:
         """Take a request: it starts now, or when a running one ends."""
         self._waiting.append(sequence)
+        self._arrivals.append(sequence.arrived_ns)
         self._admit()
 
     def remove(self, sequence: Sequence, reason: str) -> None:
@@ -85,6 +99,8 @@ class Engine:
             return
         if not sequence.made:
             self._counters.prompt_tokens += sequence.prompt_tokens
+            if sequence.tied_ids is not None and self._crowded(sequence) and _falls(self._settings.tie_rate):
+                sequence.ids = sequence.tied_ids()
         ids = self._emit(sequence)
         finish = None
         for position, token in enumerate(ids):
@@ -105,6 +121,11 @@ class Engine:
             load = 1 + self._settings.batch_slope * (len(self._running) - 1)
             sequence.due_ns += round(self._settings.step_ns * load)
             self._loop.at(sequence.due_ns, lambda: self._step(sequence))
+
+    def _crowded(self, sequence: Sequence) -> bool:
+        """Whether another request came within a millisecond of this one, so that their prefills shared a batch."""
+        near = sum(abs(other - sequence.arrived_ns) < TIE_WINDOW_NS for other in self._arrivals)
+        return near > 1
 
     def _emit(self, sequence: Sequence) -> list[int]:
         """The ids of one step: prefill gives one, a decode step one and the accepted drafts before it.

@@ -171,6 +171,8 @@ class Server:
             ignore_eos=order.ignore_eos,
             stop_after=int(faults["short"]) if suite_like and "short" in faults else None,
             on_step=answer.step,
+            arrived_ns=request.arrived_ns,
+            tied_ids=(lambda: model.diverging(key, b"site", model.tie_site(key))) if suite_like else None,
         )
         connection.on_lost = lambda: self._engine.remove(sequence, "abort")
         self._engine.submit(sequence)

@@ -32,6 +32,8 @@ class Settings:
     ttft_ns: int
     batch_slope: float
     """each further running request makes a step longer by this fraction of ``step_ns``"""
+    tie_rate: float
+    """probability that a request which came within a millisecond of another leaves its answer at its tie site"""
     enforce_eager: bool
     tensor_parallel_size: int
     faults: dict[str, float]
@@ -78,6 +80,7 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
     parser.add_argument("--step-us", type=float, help="time of a step; overrides --ids-per-second")
     parser.add_argument("--ttft-ms", type=float, default=15.0)
     parser.add_argument("--batch-slope", type=float, default=0.11, help="growth of a step per further running request")
+    parser.add_argument("--tie-rate", type=float, default=0.0, help="share of crowded requests that leave their answer")
     parser.add_argument("--enforce-eager", action="store_true")
     parser.add_argument("--tensor-parallel-size", type=int, default=1)
     parser.add_argument("--fault", action="append", default=[], metavar="NAME[:NUMBER]")
@@ -92,6 +95,7 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
         ("step-us", given.step_us is None or given.step_us > 0),
         ("ttft-ms", given.ttft_ms >= 0),
         ("batch-slope", given.batch_slope >= 0),
+        ("tie-rate", 0 <= given.tie_rate <= 1),
         ("tensor-parallel-size", given.tensor_parallel_size >= 1),
     ):
         if not good:
@@ -112,6 +116,7 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
         step_ns=round(given.step_us * 1e3) if given.step_us else step_ns(given.ids_per_second, given.acceptance),
         ttft_ns=round(given.ttft_ms * 1e6),
         batch_slope=given.batch_slope,
+        tie_rate=given.tie_rate,
         enforce_eager=given.enforce_eager,
         tensor_parallel_size=given.tensor_parallel_size,
         faults=faults,

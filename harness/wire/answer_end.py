@@ -11,21 +11,30 @@ TAIL = 256
 
 HEAD_LIMIT = 64 * 1024
 
-_DONE = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\](?:\r\n|\r|\n)")
-_CHUNK_FRAME = re.compile(rb"\r\n[0-9A-Fa-f]{1,8}(?:;[^\r\n]*)?\r\n")
-_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)[ \t]*\r\n", re.IGNORECASE)
+_DONE = re.compile(rb"[\r\n]data: ?\[DONE\][\r\n]")
+_CHUNK_FRAME = re.compile(rb"\r\n[0-9A-Fa-f]{1,8}(?:;[^\r\n]*)?\r\n|\r(?:\n[0-9A-Fa-f]{0,8}(?:;[^\r\n]*)?\r?)?\Z")
+"""Between two chunks, or begun at the end of a read: its line end isn't one of the data"""
+_LAST_CHUNK = b"\r\n0\r\n\r\n"
+_HEAD_END = re.compile(rb"\r?\n\r?\n")
+_INTERIM = re.compile(rb"HTTP/1\.[01] 1\d\d\b")
+_CHUNKED = re.compile(rb"\ntransfer-encoding:", re.IGNORECASE)
+_LENGTH = re.compile(rb"\ncontent-length:[ \t]*(\d+)[ \t]*\r?\n", re.IGNORECASE)
 _USUAL = (b"}\n\n\r\n", b"}\n\n", b"}\r\n\r\n")
+_START = b"\n\r\n"
+"""What a body follows: the end of a line for [DONE], the end of the head for a first chunk"""
 
 
 class AnswerEnd:
-    """``feed`` every read of one connection; true means the answer may be over."""
+    """``feed`` every read of one connection; true means the answer may be over. ``framed`` is false for a body that
+    comes without HTTP framing."""
 
-    __slots__ = ("_head", "_left", "_tail")
+    __slots__ = ("_chunked", "_head", "_left", "_tail")
 
-    def __init__(self) -> None:
-        self._head: bytes | None = b""
+    def __init__(self, *, framed: bool = True) -> None:
+        self._head: bytes | None = b"" if framed else None
         self._left: int | None = None
-        self._tail = b""
+        self._chunked = False
+        self._tail = _START
 
     def feed(self, data: bytes) -> bool:
         """Whether the answer may have ended with this read."""
@@ -37,21 +46,29 @@ class AnswerEnd:
         if data.endswith(_USUAL):
             self._tail = data[-TAIL:]
             return False
-        self._tail = (self._tail + data)[-TAIL:]
-        if self._tail.endswith(b"0\r\n\r\n"):
-            return True
-        return b"]" in self._tail and _DONE.search(_CHUNK_FRAME.sub(b"", self._tail)) is not None
+        tail = self._tail = (self._tail + data)[-TAIL:]
+        if self._chunked:
+            if tail.endswith(_LAST_CHUNK):
+                return True
+            if b"]" in tail:
+                tail = _CHUNK_FRAME.sub(b"", tail)
+        return b"]" in tail and _DONE.search(tail) is not None
 
     def _feed_head(self, data: bytes) -> bool:
         head = (self._head or b"") + data
-        end = head.find(b"\r\n\r\n")
-        if end < 0:
+        end = _HEAD_END.search(head)
+        while end is not None and _INTERIM.match(head):
+            head = head[end.end() :]
+            end = _HEAD_END.search(head)
+        if end is None:
             # A head that never ends is left to the timeouts; its bytes are captured either way.
             self._head = head if len(head) < HEAD_LIMIT else None
             return False
         self._head = None
-        length = _LENGTH.search(head[: end + 2])
+        lines = head[: end.end()]
+        self._chunked = _CHUNKED.search(lines) is not None
+        length = None if self._chunked else _LENGTH.search(lines)
         if length is not None:
             self._left = int(length[1]) if len(length[1]) < 16 else None
-        rest = head[end + 4 :]
+        rest = head[end.end() :]
         return self.feed(rest) if rest or self._left == 0 else False

@@ -21,9 +21,14 @@ from harness.wire.exchange import Ending, Exchange
 FORMAT = "b70-bench.capture/1"
 MAX_LINE = 64 * 1024 * 1024
 """Bytes; a longer line is no capture of ours"""
-MAX_TOTAL = 4 * 1024 * 1024 * 1024
+MAX_TOTAL = 1024 * 1024 * 1024
 """Decompressed bytes after which loading stops, against a decompression bomb"""
+RECORD_SIZE = 1024 * 1024
+RECORD_READS = 32 * 1024
+"""Most bytes and reads in one line we write: even escaped sixfold it stays far below MAX_LINE"""
 LEVEL = 6
+MAX_WINDOW = 8 * 1024 * 1024
+"""Bytes of history a frame may ask for; ours ask for a quarter"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +87,38 @@ def _pack(data: bytes) -> dict[str, str]:
 
 def _unpack(record: dict[str, Any]) -> bytes:
     if "text" in record:
-        return str(record["text"]).encode("utf-8")
-    return base64.b64decode(record["base64"], validate=True)
+        return _text(record, "text").encode("utf-8")
+    return base64.b64decode(_text(record, "base64"), validate=True)
+
+
+def _text(record: dict[str, Any], name: str) -> str:
+    value = record[name]
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is not text")
+    value.encode("utf-8")  # half a surrogate pair would break whoever prints it
+    return value
+
+
+def _is_int(value: object) -> bool:
+    return type(value) is int and abs(value) < 1 << 62
+
+
+def _int(record: dict[str, Any], name: str) -> int:
+    value = record[name]
+    if not _is_int(value):
+        raise TypeError(f"{name} is not an integer")
+    return int(value)
+
+
+def _optional(record: dict[str, Any], name: str) -> int | None:
+    return None if record[name] is None else _int(record, name)
+
+
+def _ints(record: dict[str, Any], name: str) -> list[int]:
+    values = record[name]
+    if not isinstance(values, list) or not all(map(_is_int, values)):
+        raise TypeError(f"{name} is not a list of integers")
+    return values
 
 
 class CaptureWriter:
@@ -94,7 +129,8 @@ class CaptureWriter:
 
     def __init__(self, path: Path, header: dict[str, Any]) -> None:
         self._file: BinaryIO = path.open("xb")
-        self._stream = zstandard.ZstdCompressor(level=LEVEL).stream_writer(self._file, closefd=False)
+        compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True)
+        self._stream = compressor.stream_writer(self._file, closefd=False)
         self._exchange = 0
         self._open: dict[int, tuple[int, int, int]] = {}
         self.tags: list[Tag] = []
@@ -111,57 +147,71 @@ class CaptureWriter:
 
     def begin(self, exchange: Exchange, number: int) -> None:
         """See harness.wire.transport.Sink."""
-        tag = self.tags[number]
-        self._open[number] = (self._exchange, 0, 0)
-        self._write(
-            {"kind": "begin", "n": self._exchange, "for": tag.kind, "name": tag.name, "stage": tag.stage}
-            | {"request_id": tag.request_id, "t0_wall_ns": exchange.t0_wall_ns, "t0_mono_ns": exchange.t0_mono_ns}
-            | {"request": _pack(exchange.request)}
-        )
+        tag, n = self.tags[number], self._exchange
         self._exchange += 1
+        record = {"kind": "begin", "n": n, "for": tag.kind, "name": tag.name, "stage": tag.stage}
+        record |= {"request_id": tag.request_id, "t0_wall_ns": exchange.t0_wall_ns, "t0_mono_ns": exchange.t0_mono_ns}
+        if exchange.framing != "http":
+            record["framing"] = exchange.framing
+        self._write(record | {"request": _pack(exchange.request)}, number, (n, 0, 0))
 
     def drain(self, exchange: Exchange, number: int) -> None:
         """See harness.wire.transport.Sink."""
-        if self._reads(exchange, number):
+        if number in self._open and self._reads(exchange, number):
             self._stream.flush(zstandard.FLUSH_BLOCK)
             self._file.flush()
 
     def end(self, exchange: Exchange, number: int) -> None:
         """See harness.wire.transport.Sink."""
+        if number not in self._open:
+            return  # its begin never reached the file
         self._reads(exchange, number)
-        record: dict[str, Any] = {"kind": "end", "n": self._open.pop(number)[0], "ending": exchange.ending.value}
+        n = self._open.pop(number)[0]
+        record: dict[str, Any] = {"kind": "end", "n": n, "ending": exchange.ending.value}
         record |= {"detail": exchange.detail, "connected_ns": exchange.connected_ns, "sent_ns": exchange.sent_ns}
         record |= {"end_ns": exchange.end_ns, "end_wall_ns": exchange.end_wall_ns, "end_mono_ns": exchange.end_mono_ns}
         record |= {"cpu_ns": exchange.cpu_ns, "scheduling": exchange.scheduling}
         if exchange.framing != "http":
-            record |= {"framing": exchange.framing, "status": exchange.status, "headers": exchange.headers}
+            record |= {"status": exchange.status, "headers": exchange.headers}
         self._write(record)
         self.sync()
 
     def _reads(self, exchange: Exchange, number: int) -> bool:
-        n, reads, size = self._open[number]
-        new = len(exchange.sizes)
-        if new == reads:
+        """Write the reads that aren't in the file yet; whether there were any."""
+        n, first, start = self._open[number]
+        if first == len(exchange.sizes):
             return False
-        at = exchange.at_ns[reads:new]
-        previous = exchange.at_ns[reads - 1] if reads else 0
-        record: dict[str, Any] = {
-            "kind": "reads",
-            "n": n,
-            "after_ns": [now - before for now, before in zip(at, [previous, *at[:-1]], strict=True)],
-            "lag_ns": [user - now for user, now in zip(exchange.user_ns[reads:new], at, strict=True)],
-            "size": exchange.sizes[reads:new],
-        }
-        kernel = exchange.kernel[reads:new]
-        record["kernel"] = kernel[0] if len(set(kernel)) == 1 else kernel
-        total = sum(record["size"])
-        self._write(record | _pack(exchange.data[size : size + total]))
-        self._open[number] = (n, new, size + total)
+        while first < len(exchange.sizes):
+            last, stop = first, start
+            while last < len(exchange.sizes) and last - first < RECORD_READS:
+                if last > first and stop + exchange.sizes[last] - start > RECORD_SIZE:
+                    break
+                stop += exchange.sizes[last]
+                last += 1
+            at, user = exchange.at_ns[first:last], exchange.user_ns[first:last]
+            before = [exchange.at_ns[first - 1] if first else 0, *at[:-1]]
+            kernel = exchange.kernel[first:last]
+            record: dict[str, Any] = {
+                "kind": "reads",
+                "n": n,
+                "after_ns": [now - previous for now, previous in zip(at, before, strict=True)],
+                "lag_ns": [returned - now for returned, now in zip(user, at, strict=True)],
+                "size": exchange.sizes[first:last],
+                "kernel": kernel[0] if len(set(kernel)) == 1 else kernel,
+            }
+            self._write(record | _pack(exchange.data[start:stop]), number, (n, last, stop))
+            first, start = last, stop
         return True
 
-    def _write(self, record: dict[str, Any]) -> None:
-        line = json.dumps(record, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-        self._stream.write(line.encode("utf-8") + b"\n")
+    def _write(self, record: dict[str, Any], number: int = 0, written: tuple[int, int, int] | None = None) -> None:
+        line = json.dumps(record, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n"
+        try:
+            self._stream.write(line)
+        finally:
+            # Noted even when a signal's exception comes out of the call: the line is in the stream by then, and
+            # writing it again when the exchange is ended would spoil the file.
+            if written is not None:
+                self._open[number] = written
 
     def sync(self) -> None:
         """Everything written so far is on the disk and loads."""
@@ -182,7 +232,7 @@ def _lines(path: Path) -> Iterator[bytes | None]:
     pending: list[bytes] = []
     size = total = 0
     # A decompressobj, not a reader: it tells a frame that ended from one that was cut.
-    decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
+    decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).decompressobj()
     try:
         with path.open("rb") as file:
             # Small blocks bound what one call can decompress to (zstd reaches 32,000 to 1).
@@ -193,12 +243,12 @@ def _lines(path: Path) -> Iterator[bytes | None]:
                 total += len(data)
                 if total > MAX_TOTAL:
                     raise EvidenceError(f"{path.name} decompresses to more than {MAX_TOTAL >> 30} GiB; it's no capture")
-                *whole, rest = data.split(b"\n")
-                for line in whole:
-                    yield b"".join([*pending, line])
-                    pending, size = [], 0
-                pending.append(rest)
-                size += len(rest)
+                start = 0
+                while (stop := data.find(b"\n", start)) >= 0:
+                    yield b"".join([*pending, data[start:stop]])
+                    pending, size, start = [], 0, stop + 1
+                pending.append(data[start:])
+                size += len(data) - start
                 if size > MAX_LINE:
                     raise EvidenceError(f"{path.name} has a line over {MAX_LINE >> 20} MiB; it's no capture of ours")
             if decompressor.unused_data:
@@ -225,14 +275,14 @@ def load_capture(path: Path) -> Capture:
             capture.truncated = True
             continue
         try:
-            record = json.loads(line)
+            record = json.loads(line.decode("utf-8"))
             if capture is None:
                 if record["kind"] != "header" or record["format"] != FORMAT:
                     raise EvidenceError(f"{path.name} isn't a {FORMAT} file; use the version that wrote it")
                 capture = Capture(header=record)
                 continue
             _apply(capture, open_exchanges, record)
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             problem = f"{type(error).__name__} {error}"
             raise EvidenceError(
                 f"{path.name} line {number} is not a capture record ({problem}); get the original"
@@ -252,41 +302,66 @@ def load_capture(path: Path) -> Capture:
 def _apply(capture: Capture, open_: dict[int, tuple[Exchange, list[bytes]]], record: dict[str, Any]) -> None:
     kind = record["kind"]
     if kind == "control":
-        item = Control(
-            record["name"], record["path"], record["at_wall_ns"], record["status"], record["body"], record["error"]
+        capture.controls.append(
+            Control(
+                name=_text(record, "name"),
+                path=_text(record, "path"),
+                at_wall_ns=_int(record, "at_wall_ns"),
+                status=_optional(record, "status"),
+                body=_text(record, "body"),
+                error=_text(record, "error"),
+            )
         )
-        capture.controls.append(item)
     elif kind == "begin":
-        exchange = Exchange(_unpack(record["request"]), record["t0_wall_ns"], record["t0_mono_ns"], Ending.INTERRUPTED)
-        tag = Tag(record["for"], record["name"], record["stage"], record["request_id"])
+        request, n = _unpack(record["request"]), _int(record, "n")
+        exchange = Exchange(request, _int(record, "t0_wall_ns"), _int(record, "t0_mono_ns"), Ending.INTERRUPTED)
+        if "framing" in record:
+            exchange.framing = _text(record, "framing")
+            if exchange.framing not in ("http", "body"):
+                raise ValueError(f"unknown framing {exchange.framing!r}")
+        if n in open_:
+            raise ValueError(f"exchange {n} begins twice")
+        tag = Tag(*(_text(record, name) for name in ("for", "name", "stage", "request_id")))
         capture.exchanges.append((tag, exchange))
-        open_[record["n"]] = (exchange, [])
+        open_[n] = (exchange, [])
     elif kind == "reads":
-        exchange, parts = open_[record["n"]]
-        at = exchange.at_ns[-1] if exchange.at_ns else 0
-        kernel = record["kernel"]
-        data = _unpack(record)
-        if sum(record["size"]) != len(data):
+        exchange, parts = open_[_int(record, "n")]
+        _apply_reads(exchange, record)
+        parts.append(_unpack(record))
+        if sum(record["size"]) != len(parts[-1]):
             raise ValueError("sizes don't add up to the data")
-        for index, (after, lag, size) in enumerate(
-            zip(record["after_ns"], record["lag_ns"], record["size"], strict=True)
-        ):
-            at += after
-            exchange.at_ns.append(at)
-            exchange.user_ns.append(at + lag)
-            exchange.sizes.append(size)
-            exchange.kernel.append(kernel if isinstance(kernel, bool) else kernel[index])
-        parts.append(data)
     elif kind == "end":
-        exchange, parts = open_.pop(record["n"])
+        exchange, parts = open_.pop(_int(record, "n"))
         exchange.data = b"".join(parts)
-        exchange.ending, exchange.detail = Ending(record["ending"]), record["detail"]
-        exchange.connected_ns, exchange.sent_ns = record["connected_ns"], record["sent_ns"]
-        exchange.end_ns, exchange.cpu_ns = record["end_ns"], record["cpu_ns"]
-        exchange.scheduling = record["scheduling"]
-        exchange.end_wall_ns, exchange.end_mono_ns = record["end_wall_ns"], record["end_mono_ns"]
-        exchange.framing = record.get("framing", "http")
-        exchange.status = record.get("status")
-        exchange.headers = [(str(name), str(value)) for name, value in record.get("headers", [])]
+        exchange.ending, exchange.detail = Ending(_text(record, "ending")), _text(record, "detail")
+        exchange.connected_ns, exchange.sent_ns = _optional(record, "connected_ns"), _optional(record, "sent_ns")
+        exchange.end_ns, exchange.cpu_ns = _int(record, "end_ns"), _int(record, "cpu_ns")
+        exchange.scheduling = _text(record, "scheduling")
+        exchange.end_wall_ns, exchange.end_mono_ns = _int(record, "end_wall_ns"), _int(record, "end_mono_ns")
+        if "headers" in record:
+            exchange.status = _optional(record, "status")
+            exchange.headers = [(_text({"": name}, ""), _text({"": value}, "")) for name, value in record["headers"]]
     else:
         raise ValueError(f"unknown kind {kind!r}")
+
+
+def _apply_reads(exchange: Exchange, record: dict[str, Any]) -> None:
+    after, lag, sizes, kernel = (
+        _ints(record, "after_ns"),
+        _ints(record, "lag_ns"),
+        _ints(record, "size"),
+        record["kernel"],
+    )
+    if isinstance(kernel, bool):
+        kernel = [kernel] * len(sizes)
+    if not isinstance(kernel, list) or not all(isinstance(flag, bool) for flag in kernel):
+        raise TypeError("kernel is not a list of true and false")
+    if min(sizes, default=0) < 0:
+        raise ValueError("a size is negative")
+    at = exchange.at_ns[-1] if exchange.at_ns else 0
+    for wait, late, size, flag in zip(after, lag, sizes, kernel, strict=True):
+        at += wait
+        exchange.at_ns.append(at)
+        exchange.user_ns.append(at + late)
+        exchange.sizes.append(size)
+        exchange.kernel.append(flag)

@@ -4,7 +4,9 @@ The hot path is ``recvmsg`` and three appends. Literal addresses only, no proxy,
 """
 
 import contextlib
+import errno
 import os
+import re
 import selectors
 import socket
 import struct
@@ -14,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from harness.errors import BenchError, UsageError
 from harness.wire.answer_end import AnswerEnd
 from harness.wire.exchange import Ending, Exchange
 
@@ -28,6 +31,11 @@ TICK_S = 0.05
 """How often deadlines are looked at"""
 GRACE_S = 0.25
 """How long after a seeming end a connection is still read"""
+MAX_ANSWER = 64 * 1024 * 1024
+"""Bytes after which an answer is no longer read: a hundred times the longest that a suite can cause"""
+STOPPED = "we stopped reading"
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 _TIMESPEC = struct.Struct("@ll")
 
@@ -60,14 +68,12 @@ def prompt_wakeups() -> Iterator[str]:
     if not hasattr(os, "sched_setscheduler"):
         yield NORMAL
         return
-    before, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
+    before, parameters, scheduling = os.sched_getscheduler(0), os.sched_getparam(0), NORMAL
     try:
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(os.sched_get_priority_min(os.SCHED_RR)))
-    except OSError:
-        yield NORMAL
-        return
-    try:
-        yield REALTIME
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(os.sched_get_priority_min(os.SCHED_RR)))
+            scheduling = REALTIME
+        yield scheduling
     finally:
         os.sched_setscheduler(0, before, parameters)
 
@@ -111,6 +117,8 @@ class _Connection:
     last_ns: int = 0
     """monotonic time of the last progress"""
     maybe_ended_ns: int | None = None
+    broken: str = ""
+    """why sending failed; what the server said before is still read"""
     end: AnswerEnd = field(default_factory=AnswerEnd)
 
 
@@ -120,7 +128,7 @@ def http_request(
     """The bytes of one POST over a connection of its own (``Connection: close``)."""
     head = [
         f"POST {path} HTTP/1.1",
-        f"Host: {host}:{port}",
+        f"Host: [{host}]:{port}" if ":" in host else f"Host: {host}:{port}",
         "User-Agent: b70-bench",
         f"Accept: {accept}",
         "Accept-Encoding: identity",
@@ -130,6 +138,28 @@ def http_request(
         *([f"X-Request-Id: {request_id}"] if request_id else []),
     ]
     return "\r\n".join(head).encode("latin-1") + b"\r\n\r\n" + body
+
+
+def sendable_headers(headers: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Secret headers, checked. Raises UsageError, whose sentence holds neither a name nor a value."""
+    for name, value in headers:
+        if not _TOKEN.fullmatch(name) or not value.isascii() or not value.isprintable() or value != value.strip():
+            raise UsageError(
+                "a secret header can't be sent: its name must be a header name and its value one line of printable "
+                "ASCII without spaces around it; check where it is set"
+            )
+    return list(headers)
+
+
+def level_reads(exchange: Exchange) -> None:
+    """Drop a read of which an exception, raised by a signal between two appends, kept only a part."""
+    columns: list[list[int] | list[bool]] = [exchange.user_ns, exchange.at_ns, exchange.kernel, exchange.sizes]
+    whole = min(map(len, columns))
+    while sum(exchange.sizes[:whole]) > len(exchange.data):
+        whole -= 1
+    for column in columns:
+        del column[whole:]
+    exchange.data = exchange.data[: sum(exchange.sizes)]
 
 
 class SocketTransport:
@@ -152,7 +182,8 @@ class SocketTransport:
         self._clock = clock or Clock()
         self._sink: Sink = sink or NoSink()
         self._drain_s = drain_s
-        self._secret = "".join(f"{name}: {value}\r\n" for name, value in secret_headers).encode("latin-1")
+        lines = [f"{name}: {value}\r\n" for name, value in sendable_headers(secret_headers)]
+        self._secret = "".join(lines).encode("ascii")
         self.timestamp_source = "SO_TIMESTAMPNS" if sys.platform == "linux" else "user-space clock"
         self.scheduling = NORMAL
 
@@ -163,24 +194,34 @@ class SocketTransport:
     def exchange_all(self, requests: Sequence[bytes]) -> list[Exchange]:
         """All at once, each on a new connection; returns when every one has ended.
 
-        Never raises for what servers do; an exception of the caller's (a signal) closes all connections, and the
-        exchanges that were open reach the sink with the ending ``interrupted`` before it goes on.
+        Never raises for what servers do; an exception of the caller's (a signal, a sink) closes all connections, and
+        the exchanges that were open reach the sink with the ending ``interrupted`` before it goes on. Raises
+        BenchError when this process may not open so many sockets.
         """
         with prompt_wakeups() as self.scheduling, selectors.DefaultSelector() as selector:
             cpu = time.thread_time_ns()
             connections: list[_Connection] = []
             try:
-                for number, request in enumerate(requests):
-                    connections.append(self._open(selector, number, request))
+                for request in requests:
+                    self._open(selector, connections, request)
                 self._loop(selector, connections, cpu)
-            finally:
+            except BaseException:
                 for connection in connections:
                     if connection.open:
-                        self._finish(selector, connection, Ending.INTERRUPTED, "we stopped reading", cpu)
+                        # The first exception is the one to tell, and no connection may stay open for a second.
+                        with contextlib.suppress(Exception):
+                            self._finish(selector, connection, Ending.INTERRUPTED, STOPPED, cpu)
+                raise
         return [connection.exchange for connection in connections]
 
-    def _open(self, selector: selectors.BaseSelector, number: int, request: bytes) -> _Connection:
-        sock = socket.socket(self._family, socket.SOCK_STREAM)
+    def _open(self, selector: selectors.BaseSelector, connections: list[_Connection], request: bytes) -> None:
+        number = len(connections)
+        try:
+            sock = socket.socket(self._family, socket.SOCK_STREAM)
+        except OSError as error:
+            raise BenchError(
+                f"no socket for connection {number + 1} ({error.strerror}); raise the limit of open files (ulimit -n)"
+            ) from None
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self.timestamp_source == "SO_TIMESTAMPNS":
@@ -190,6 +231,7 @@ class SocketTransport:
         head, separator, body = request.partition(b"\r\n\r\n")
         outgoing = head + b"\r\n" + self._secret + b"\r\n" + body if self._secret and separator else request
         connection = _Connection(number, sock, exchange, outgoing, last_ns=mono)
+        connections.append(connection)
         self._sink.begin(exchange, number)
         try:
             sock.connect(self._address)
@@ -197,9 +239,8 @@ class SocketTransport:
             pass
         except OSError as error:
             self._close(connection, Ending.CONNECT_FAILED, str(error), 0)
-            return connection
+            return
         selector.register(sock, selectors.EVENT_WRITE, connection)
-        return connection
 
     def _loop(self, selector: selectors.BaseSelector, connections: list[_Connection], cpu: int) -> None:
         open_count = sum(connection.open for connection in connections)
@@ -232,7 +273,9 @@ class SocketTransport:
             code = connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if code:
                 reason = str(OSError(code, os.strerror(code)))
-                self._finish(selector, connection, Ending.CONNECT_FAILED, reason, cpu)
+                # A closed port refuses; only a connection that already stood can be reset.
+                ending = Ending.SEND_FAILED if code == errno.ECONNRESET else Ending.CONNECT_FAILED
+                self._finish(selector, connection, ending, reason, cpu)
                 return
             connection.connected = True
             exchange.connected_ns = self._clock.wall_ns() - exchange.t0_wall_ns
@@ -241,7 +284,8 @@ class SocketTransport:
         except BlockingIOError:
             return
         except OSError as error:
-            self._finish(selector, connection, Ending.SEND_FAILED, str(error), cpu)
+            connection.broken = str(error)
+            selector.modify(connection.sock, selectors.EVENT_READ, connection)
             return
         connection.last_ns = self._clock.mono_ns()
         if connection.sent == len(connection.outgoing):
@@ -256,13 +300,14 @@ class SocketTransport:
         except BlockingIOError:
             return
         except OSError as error:
-            ending = Ending.RESET if connection.connected else Ending.CONNECT_FAILED
+            ending = Ending.RESET if connection.sent == len(connection.outgoing) else Ending.SEND_FAILED
             self._finish(selector, connection, ending, str(error), cpu)
             return
         wall = self._clock.wall_ns()
         exchange = connection.exchange
         if not data:
-            self._finish(selector, connection, Ending.CLOSED, "", cpu)
+            ending = Ending.SEND_FAILED if connection.broken else Ending.CLOSED
+            self._finish(selector, connection, ending, connection.broken, cpu)
             return
         user = wall - exchange.t0_wall_ns
         exchange.user_ns.append(user)
@@ -292,13 +337,20 @@ class SocketTransport:
         elif not exchange.sizes:
             if waited > limits.first_byte_s:
                 detail = f"no byte within {limits.first_byte_s:g} s"
+                if exchange.sent_ns is None:
+                    detail += f", and only {connection.sent} of {len(connection.outgoing)} bytes were taken"
                 self._finish(selector, connection, Ending.FIRST_BYTE_TIMEOUT, detail, cpu)
         elif waited > limits.idle_s:
             detail = f"no byte for {limits.idle_s:g} s"
             self._finish(selector, connection, Ending.IDLE_TIMEOUT, detail, cpu)
+        elif sum(map(len, connection.parts)) > MAX_ANSWER:
+            detail = f"the answer is longer than {MAX_ANSWER} bytes"
+            self._finish(selector, connection, Ending.INTERRUPTED, detail, cpu)
 
     def _hand_over(self, connection: _Connection) -> None:
         exchange = connection.exchange
+        if len(connection.parts) < 2 and exchange.data:
+            return
         exchange.data = b"".join(connection.parts)
         connection.parts = [exchange.data]
         self._sink.drain(exchange, connection.number)
@@ -316,6 +368,8 @@ class SocketTransport:
         connection.sock.close()
         connection.open = False
         exchange.data = b"".join(connection.parts)
+        if ending is Ending.INTERRUPTED:
+            level_reads(exchange)
         exchange.ending, exchange.detail, exchange.cpu_ns = ending, detail, cpu_ns
         exchange.scheduling = self.scheduling
         exchange.end_ns = exchange.end_wall_ns - exchange.t0_wall_ns

@@ -17,6 +17,8 @@ REPEATS = 8
 CHAT_MAX_TOKENS = 512
 """reasoning may come first; a shape whose max-model-len is smaller passes its own cap"""
 REPEAT_MAX_TOKENS = 32
+PULSE_MAX_TOKENS = 64
+"""fits a ladder's short context"""
 
 REPEAT_QUESTION = "Which four colours does the bench canary flag have, if you may choose them yourself? One line."
 ARITHMETIC_QUESTION = "Calculate 47 × 89 and reply with the resulting number."
@@ -279,3 +281,25 @@ def _excerpt(text: str) -> str:
 
 def _check(name: str, passed: bool, sentence: str, answer: str) -> CanaryCheck:
     return CanaryCheck(name=name, passed=passed, sentence=f"{sentence}.", answer=_excerpt(answer))
+
+
+def pulse(model: str, mode: str, *, enable_thinking: bool | None = None) -> CanaryRequest:
+    """The one short canary asked after each batch of a ladder: arithmetic over chat, or the repeat prompt once."""
+    if mode == "repeat":
+        return repeat_canaries(model)[0]
+    asked = chat_canaries(model, enable_thinking=enable_thinking, max_tokens=PULSE_MAX_TOKENS)
+    return next(request for request in asked if request.check == "arithmetic")
+
+
+def judge_pulse(mode: str, body: bytes | None, first: bytes | None) -> str | None:
+    """Why a pulse is wrong, None when it is right. In repeat mode it must equal the ``first`` pulse's ids."""
+    if mode != "repeat":
+        check = _single("arithmetic", [body])
+        return None if check.passed else check.sentence
+    try:
+        _, ids = _completion(body)
+        if first is not None and ids != _completion(first)[1]:
+            return "the answer differs from the first one of this server"
+    except _NoAnswer as error:
+        return f"the answer {error}"
+    return None

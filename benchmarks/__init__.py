@@ -1,0 +1,1 @@
+"""The harness's own speed and truthfulness, beside its peers: ``python benchmarks/client.py``."""

@@ -1,0 +1,308 @@
+"""One ladder server's files → its sequential answers, batches, canaries, client and gates (contract section 5)."""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from harness.evidence.attempts import (
+    AttemptFiles,
+    acceptance_between,
+    answer_body,
+    canaries_of,
+    canary_gate,
+    client_facts,
+    fresh_of,
+    host_gate,
+    request_body,
+)
+from harness.evidence.ladder_schema import LadderAttempt, Sequential
+from harness.evidence.schema import AttemptStatus
+from harness.host.facts import Host
+from harness.measure import gates, ladder, rates
+from harness.measure.gates import Gate
+from harness.measure.rows import kernel_lags_us
+from harness.plan import LadderPlan, ServerPlan, canonical_json
+from harness.wire.capture import Capture, Tag
+from harness.wire.completion import Completion, parse_completion
+from harness.wire.exchange import Ending, Exchange
+from harness.workloads.canaries import judge_pulse, pulse
+from harness.workloads.ladder import MAX_TOKENS, Slot, ladder_body, parse_stage
+
+SEQUENTIAL = "sequential"
+BATCH = "batch"
+PULSE = "pulse"
+"""Kinds of exchanges in a ladder's capture"""
+
+Answers = Mapping[str, Sequence[int]]
+"""Slot id → complete id array of its sequential answer"""
+
+
+@dataclass
+class LadderAnswers:
+    """What an attempt's capture holds, parsed once."""
+
+    attempt: LadderAttempt
+    sequential: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+def is_degenerate(ids: Sequence[int]) -> bool:
+    """One id in more than half of an answer, or alone in its last 64 (contract section 3)."""
+    if not ids:
+        return True
+    most = max(ids.count(token) for token in set(ids))
+    return 2 * most > len(ids) or (len(ids) >= gates.DEGENERATE_TAIL and len(set(ids[-gates.DEGENERATE_TAIL :])) == 1)
+
+
+def problem_of(completion: Completion) -> str | None:
+    """Why an answer isn't a whole ladder answer: incomplete, not 128 ids, or degenerate; None when it is."""
+    if completion.reason is not None:
+        return f"{completion.reason.value}: {completion.detail}"
+    if len(completion.token_ids) != MAX_TOKENS:
+        return f"{len(completion.token_ids)} of {MAX_TOKENS} ids came, so ignore_eos was not honoured"
+    if completion.finish_reason != "length":
+        return f"finish_reason {completion.finish_reason}, so ignore_eos was not honoured"
+    return None
+
+
+def derive_ladder_attempt(
+    files: AttemptFiles,
+    slots: Sequence[Slot],
+    plan: ServerPlan,
+    ladder_plan: LadderPlan,
+    host: Host,
+    mtp0: Answers | None,
+) -> LadderAnswers:
+    """Everything evidence says of one server of a ladder; ``mtp0`` are the oracle's answers, None at MTP0."""
+    capture = files.capture
+    by_id = {slot.id: slot for slot in slots}
+    sequential, own = _sequential(capture, by_id, plan)
+    batches = _batches(capture, by_id, plan, ladder_plan, own, mtp0)
+    right, wrong = _pulses(plan, capture)
+    sent = [item for item in capture.exchanges if item[0].kind in (SEQUENTIAL, BATCH)] if capture is not None else []
+    measured = [item for item in sent if item[0].kind == BATCH] or sent
+    attempt = LadderAttempt(
+        label=files.label,
+        directory=files.directory,
+        status=files.status,
+        error=files.error,
+        depth=plan.depth,
+        server=files.server,
+        sequential=sequential,
+        batches=batches,
+        canaries_before=canaries_of(plan, capture, "before"),
+        canaries_after=canaries_of(plan, capture, "after"),
+        pulses=right,
+        pulse_problems=wrong,
+        acceptance=acceptance_between(capture, "metrics-suite-start", "metrics-suite-end"),
+        client=client_facts(measured, capture, at_once=True) if capture is not None and measured else None,
+        gates=[],
+    )
+    if files.status is AttemptStatus.COMPLETE:
+        found = _gates(attempt, files, plan, host, sent)
+        attempt = attempt.model_copy(update={"gates": found})
+    return LadderAnswers(attempt, own)
+
+
+def _sequential(
+    capture: Capture | None, slots: Mapping[str, Slot], plan: ServerPlan
+) -> tuple[Sequential, dict[str, tuple[int, ...]]]:
+    answers: dict[str, tuple[int, ...]] = {}
+    problems, warnings, asked = [], [], 0
+    for tag, exchange in capture.of_kind(SEQUENTIAL, "seq") if capture is not None else []:
+        asked += 1
+        completion = parse_completion(exchange)
+        problem = _unasked(tag, exchange, slots, plan) or problem_of(completion)
+        if problem is None and is_degenerate(completion.token_ids):
+            problem = "a degenerate answer"
+        if problem is None:
+            answers[tag.name] = completion.token_ids
+        else:
+            problems.append(f"{tag.name}: {problem}")
+        warnings += [f"{tag.name}: {note}" for note in completion.notes]
+    return Sequential(slots=asked, answered=len(answers), problems=problems, warnings=warnings), answers
+
+
+def _unasked(tag: Tag, exchange: Exchange, slots: Mapping[str, Slot], plan: ServerPlan) -> str | None:
+    """Whether the request that was sent is the slot's; a sentence when it isn't."""
+    slot = slots.get(tag.name)
+    if slot is None or request_body(exchange) != ladder_body(slot.text, plan.served_model_name):
+        return "the request that was sent isn't the ladder's"
+    return None
+
+
+def _batches(
+    capture: Capture | None,
+    slots: Mapping[str, Slot],
+    plan: ServerPlan,
+    ladder_plan: LadderPlan,
+    own: Answers,
+    mtp0: Answers | None,
+) -> list[ladder.Batch]:
+    grouped: dict[str, list[tuple[Tag, Exchange]]] = {}
+    for tag, exchange in capture.exchanges if capture is not None else []:
+        if tag.kind == BATCH and parse_stage(tag.stage) is not None:
+            grouped.setdefault(tag.stage, []).append((tag, exchange))
+    made = []
+    for stage, sent in grouped.items():
+        rung, number = parse_stage(stage) or (0, 0)
+        # A kill in mid-batch leaves fewer requests, or one without an end: that batch was never measured.
+        if len(sent) == rung and all(exchange.ending is not Ending.INTERRUPTED for _, exchange in sent):
+            made.append(_batch(rung, number, sent, slots, plan, ladder_plan, own, mtp0))
+    return made
+
+
+def _batch(
+    rung: int,
+    number: int,
+    sent: Sequence[tuple[Tag, Exchange]],
+    slots: Mapping[str, Slot],
+    plan: ServerPlan,
+    ladder_plan: LadderPlan,
+    own: Answers,
+    mtp0: Answers | None,
+) -> ladder.Batch:
+    requests, arrivals, gaps, coalesced = [], [], [], 0
+    for position, (tag, exchange) in enumerate(sent):
+        completion = parse_completion(exchange)
+        released = (exchange.released_ns or 0) / 1e6
+        problem = _unasked(tag, exchange, slots, plan) or problem_of(completion)
+        exact_own, exact_mtp0, at = ladder.compare(
+            tag.name, completion.token_ids, own.get(tag.name), None if mtp0 is None else mtp0.get(tag.name, ())
+        )
+        chunks = [(ns / 1e6 + released, size) for ns, size in _pairs(completion)]
+        last = completion.end_ns / 1e6 + released
+        arrivals.append(ladder.Arrivals(chunks=chunks, last_byte_ms=last))
+        gaps += [later - earlier for (earlier, _), (later, _) in itertools.pairwise(chunks)]
+        coalesced += len(completion.chunk_ns) - len(set(completion.chunk_ns))
+        requests.append(
+            ladder.Request(
+                slot=tag.name,
+                prompt_sha256=slots[tag.name].sha256 if tag.name in slots else "",
+                complete=problem is None,
+                reason=None if problem is None else (completion.reason.value if completion.reason else "not-asked"),
+                detail=problem or "",
+                tokens=len(completion.token_ids),
+                ids_sha256=hashlib.sha256(canonical_json(list(completion.token_ids)).encode()).hexdigest(),
+                cached_tokens=completion.usage.cached_tokens if completion.usage is not None else None,
+                asked_release_ms=position * ladder_plan.stagger_ms,
+                released_ms=released,
+                ttft_ms=completion.chunk_ns[0] / 1e6 if completion.chunk_ns else None,
+                first_id_ms=chunks[0][0] if chunks else None,
+                last_byte_ms=last,
+                exact_own=exact_own,
+                exact_mtp0=exact_mtp0,
+                divergence=at,
+                degenerate=problem is None and is_degenerate(completion.token_ids),
+                warnings=list(completion.notes),
+            )
+        )
+    exchanges = [exchange for _, exchange in sent]
+    complete = all(item.complete for item in requests)
+    aggregate, steady = ladder.batch_rates(arrivals) if complete else (None, None)
+    groups, disagreeing = ladder.copy_groups(requests)
+    lags = [lag for exchange in exchanges for lag in kernel_lags_us(exchange)]
+    reads = sum(len(exchange.sizes) for exchange in exchanges)
+    cpu_s, wall_s = cpu_of(exchanges)
+    share = cpu_s / wall_s if wall_s > 0 else None
+    gate = gates.client_gate(f"c{rung} pass {number}", [], lags, gaps, share, "")
+    return ladder.Batch(
+        rung=rung,
+        number=number,
+        requests=requests,
+        aggregate_tok_s_wall=aggregate,
+        steady_tok_s=steady,
+        exact=sum(item.exact for item in requests),
+        exact_own=sum(item.exact_own for item in requests),
+        exact_mtp0=None if mtp0 is None else sum(item.exact_mtp0 is True for item in requests),
+        copy_groups=groups,
+        copy_groups_disagreeing=disagreeing,
+        lag_p99_us=rates.p99_or_max(lags),
+        cpu_share=share,
+        cpu_us_per_read=cpu_s * 1e6 / reads if reads else None,
+        reads=reads,
+        coalesced_reads=coalesced,
+        release_error_max_ms=max((abs(r.released_ms - r.asked_release_ms) for r in requests), default=0.0),
+        client_failures=[item for item in gate.failures if "there is no row" not in item],
+    )
+
+
+def _pairs(completion: Completion) -> list[tuple[int, int]]:
+    return list(zip(completion.chunk_ns, completion.chunk_sizes, strict=True))
+
+
+def cpu_of(exchanges: Sequence[Exchange]) -> tuple[float, float]:
+    """(CPU seconds, wall seconds) of a batch: the clocks of streams that were open together aren't added up.
+
+    Each worker process has its own thread clock; ``cpu_ns`` counts from the batch's start, so a worker's last stream
+    holds its whole.
+    """
+    if not exchanges:
+        return 0.0, 0.0
+    by_worker: dict[int, int] = {}
+    for exchange in exchanges:
+        by_worker[exchange.worker] = max(by_worker.get(exchange.worker, 0), exchange.cpu_ns)
+    wall = max(e.end_mono_ns for e in exchanges) - min(e.t0_mono_ns for e in exchanges)
+    return max(by_worker.values()) / 1e9, wall / 1e9
+
+
+def _pulses(plan: ServerPlan, capture: Capture | None) -> tuple[int, list[str]]:
+    """(right ones, sentences for wrong ones): the short canary after each batch."""
+    right, wrong = 0, []
+    first: bytes | None = None
+    for tag, exchange in [item for item in capture.exchanges if item[0].kind == PULSE] if capture is not None else []:
+        request = pulse(plan.served_model_name, plan.canaries, enable_thinking=plan.canary_thinking)
+        body = answer_body(exchange)
+        problem = judge_pulse(plan.canaries, body, first)
+        first = first or body
+        if request_body(exchange) != request.body:
+            problem = "the request that was sent isn't the canary's"
+        if problem is None:
+            right += 1
+        else:
+            wrong.append(f"canary after {tag.name}: {problem}")
+    return right, wrong
+
+
+def _gates(
+    attempt: LadderAttempt,
+    files: AttemptFiles,
+    plan: ServerPlan,
+    host: Host,
+    sent: Sequence[tuple[Tag, Exchange]],
+) -> list[Gate]:
+    label = attempt.label
+    whole = attempt.canaries_before, attempt.canaries_after
+    canary = canary_gate(label, *whole)
+    failures = [*canary.failures, *(f"{label}: {problem}" for problem in attempt.pulse_problems)]
+    canary = canary.model_copy(update={"failures": failures, "passed": not failures})
+    sequential = [f"{label}: sequential answer of {problem}" for problem in attempt.sequential.problems]
+    if not attempt.sequential.slots:
+        sequential.append(f"{label}: the sequential oracle was not asked")
+    stream = Gate(name="sequential", subject=label, passed=not sequential, failures=sequential)
+    return [canary, stream, fresh_of(label, files, _tokens(sent)), host_gate(label, host)]
+
+
+def _tokens(sent: Sequence[tuple[Tag, Exchange]]) -> list[int | None]:
+    """usage.completion_tokens of every measured request."""
+    counts: list[int | None] = []
+    for _, exchange in sent:
+        usage = parse_completion(exchange).usage
+        counts.append(usage.completion_tokens if usage is not None else None)
+    return counts
+
+
+def answers_sha256(answers: Answers) -> str:
+    """Identity of a set of sequential answers."""
+    return hashlib.sha256(canonical_json({slot: list(ids) for slot, ids in answers.items()}).encode()).hexdigest()
+
+
+def load_answers(text: bytes) -> dict[str, tuple[int, ...]]:
+    """``{"slot": [ids]}`` → answers. Raises ValueError for another shape."""
+    raw = json.loads(text)
+    if not isinstance(raw, dict) or not all(
+        isinstance(ids, list) and all(type(token) is int for token in ids) for ids in raw.values()
+    ):
+        raise ValueError("not a set of sequential answers")
+    return {str(slot): tuple(ids) for slot, ids in raw.items()}
