@@ -47,11 +47,13 @@ class Bench:
     def __init__(self, program: Program, *, schedule: Schedule, tokens: int, rounds: int, full_tokens: int) -> None:
         self.program, self.schedule = program, schedule
         self.tokens, self.rounds, self.full_tokens = tokens, rounds, full_tokens
+        self.source_scheduling = ""
 
     def client(self, module: str, streams: int, schedule: Schedule, *, rounds: int, tokens: int) -> dict[str, Any]:
         """Figures of one of our own small clients; ``absent`` or ``failed`` with a reason otherwise."""
-        with serving(self.program, schedule) as port:
-            job = Job(port, streams, rounds, tokens, schedule.ids_per_event, schedule.ttft_us)
+        with serving(self.program, schedule) as source:
+            self.source_scheduling = source.scheduling
+            job = Job(source.port, streams, rounds, tokens, schedule.ids_per_event, schedule.ttft_us)
             command = [sys.executable, "-m", "benchmarks.clients.run", module, json.dumps(asdict(job))]
             try:
                 done = subprocess.run(
@@ -66,8 +68,8 @@ class Bench:
 
     def tool(self, tool: tools.Tool, program: str, streams: int, schedule: Schedule, tokenizer: str) -> dict[str, Any]:
         """What a tool reports of itself; ``failed`` with a reason otherwise."""
-        with serving(self.program, schedule) as port:
-            load = tools.Load(port, streams, self.rounds, self.tokens, schedule)
+        with serving(self.program, schedule) as source:
+            load = tools.Load(source.port, streams, self.rounds, self.tokens, schedule)
             try:
                 return tools.run(tool, program, load, tokenizer)
             except RuntimeError as error:
@@ -214,6 +216,7 @@ def main(
                 clients[tool.name] = _tool(bench, tool, given[tool.program], tokens_from, install_in, counts)
             else:
                 clients[tool.name] = _unmeasured("not run", "--quick" if quick else "--no-peers")
+    result["source_scheduling"] = bench.source_scheduling
     result["load_after"] = os.getloadavg()[0]
     result["goals"] = report.goals(result)
     console = Console()

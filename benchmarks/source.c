@@ -2,7 +2,8 @@
  *
  *   source [--port N] [--ttft-us N] [--gap-us N] [--ids-per-event N]
  *
- * Prints "listening on PORT" once it answers (port 0, the default, takes a free one). It serves 127.0.0.1 only.
+ * Prints "listening on PORT SCHEDULING" once it answers (port 0, the default, takes a free one). It serves 127.0.0.1
+ * only. Where the system lets it, it runs with real-time priority.
  *
  * A streamed POST of /v1/completions or /v1/chat/completions is answered like vLLM's: HTTP/1.1, chunked, one event a
  * chunk, the ids of an event in "token_ids", then finish_reason, usage and [DONE]. Event i is due ttft + i * gap after
@@ -15,6 +16,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +43,7 @@ struct stream {
 
 static int64_t ttft_ns = 50000000, gap_ns = 10000000;
 static long ids_per_event = 1, requests;
-static int poller;
+static int poller, real_time;
 static struct stream *heap[STREAMS];
 static int heap_len;
 
@@ -326,7 +328,7 @@ static int listen_on(int port) {
     perror("source: the port can't be used");
     exit(1);
   }
-  printf("listening on %d\n", ntohs(at.sin_port));
+  printf("listening on %d %s\n", ntohs(at.sin_port), real_time ? "SCHED_RR" : "normal");
   fflush(stdout);
   return fd;
 }
@@ -368,6 +370,9 @@ int main(int argc, char **argv) {
   setrlimit(RLIMIT_NOFILE, &files);
   prctl(PR_SET_TIMERSLACK, 1UL); /* the default of 50 us would be in every event's time */
   prctl(PR_SET_PDEATHSIG, 15);   /* never outlive the benchmark */
+  /* A server stands on a machine of its own; here the client may not take the core on which the schedule is kept. */
+  struct sched_param ahead = {.sched_priority = sched_get_priority_min(SCHED_RR) + 1};
+  real_time = !sched_setscheduler(0, SCHED_RR, &ahead);
   poller = epoll_create1(EPOLL_CLOEXEC);
   int listener = listen_on(port);
   struct epoll_event events[64] = {{.events = EPOLLIN, .data.ptr = 0}};

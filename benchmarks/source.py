@@ -34,6 +34,15 @@ class Program:
     """"C", or "Python" with the reason why not C"""
 
 
+@dataclass(frozen=True)
+class Running:
+    """A source that answers on 127.0.0.1."""
+
+    port: int
+    scheduling: str
+    """SCHED_RR where the system allows it, else normal"""
+
+
 def expected_ids(count: int) -> list[int]:
     """The ids of a stream of ``count``, as ``source.c`` defines them."""
     return [(n * 31 + 7) % 997 for n in range(count)]
@@ -67,8 +76,8 @@ def built() -> Iterator[Program]:
 
 
 @contextmanager
-def serving(program: Program, schedule: Schedule) -> Iterator[int]:
-    """A running source; gives its port on 127.0.0.1. Raises RuntimeError when it doesn't start."""
+def serving(program: Program, schedule: Schedule) -> Iterator[Running]:
+    """A running source. Raises RuntimeError when it doesn't start."""
     command = [*program.command, "--ttft-us", str(schedule.ttft_us), "--gap-us", str(schedule.gap_us)]
     command += ["--ids-per-event", str(schedule.ids_per_event)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -77,6 +86,6 @@ def serving(program: Program, schedule: Schedule) -> Iterator[int]:
             said = process.stdout.readline().split()
             if said[:2] != ["listening", "on"]:
                 raise RuntimeError(f"the token source ended with code {process.wait()}; its error stands above")
-            yield int(said[2])
+            yield Running(int(said[2]), said[3])
         finally:
             process.kill()

@@ -91,7 +91,7 @@ async def main() -> None:
     options = parser.parse_args()
     source = Source(options.ttft_us, options.gap_us, options.ids_per_event)
     server = await asyncio.start_server(source.connection, "127.0.0.1", options.port, backlog=4096)
-    sys.stdout.write(f"listening on {server.sockets[0].getsockname()[1]}\n")
+    sys.stdout.write(f"listening on {server.sockets[0].getsockname()[1]} normal\n")
     sys.stdout.flush()
     gc.freeze()
     await server.serve_forever()

@@ -1,44 +1,34 @@
-"""The order of servers and gates of a strict campaign, its resume and its end (contract 2 to 4)."""
+"""The order of servers and gates of a campaign, its resume and its end (contract sections 2 to 5)."""
 
 import contextlib
 import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
-from harness.attempt import CACHES, Attempt, Surroundings, Watcher
+from harness.attempt import CACHES, Attempt, Surroundings
 from harness.errors import BenchError, ExitCode, Interrupted, UsageError
 from harness.evidence import journal, store
 from harness.evidence.derive import derive
-from harness.evidence.schema import AttemptStatus, Evidence, Start, Status, SuiteFacts, SuitePrompt
+from harness.evidence.ladder import ORACLE, ORACLE_LABEL, ladder_slots, sequential_answers
+from harness.evidence.ladder_attempts import load_answers
+from harness.evidence.ladder_schema import AnyEvidence, LadderEvidence
+from harness.evidence.schema import AttemptStatus, Start, Status, SuiteFacts, SuitePrompt
 from harness.evidence.sentences import without_paths
 from harness.host.facts import Host, host_facts, tool_facts
 from harness.host.lock import Locks, card_locks
-from harness.measure.gates import Gate
+from harness.ladder_work import LadderWork, SequentialWork
 from harness.plan import CampaignPlan, ServerPlan, oracle_differences
 from harness.preparing import Options, Prepared, campaign_name, prepare
+from harness.sender import Access
+from harness.session import Work
 from harness.signals import SignalGuard
+from harness.strict_work import StrictWork
+from harness.watching import Watcher
 
 
-class CampaignWatcher(Watcher, Protocol):
-    """Who is shown what a campaign does."""
-
-    def campaign(self, directory: Path, start: Start, done: Sequence[str]) -> None:
-        """It begins, or goes on with ``done`` labels finished before."""
-
-    def note(self, text: str) -> None:
-        """Something a person should know."""
-
-    def gate(self, gate: Gate) -> None:
-        """A gate between attempts was derived."""
-
-    def ended(self, evidence: Evidence, directory: Path) -> None:
-        """The campaign is over and its evidence written."""
-
-
-def run_strict(options: Options, watcher: CampaignWatcher, *, resume: Path | None = None) -> Evidence:
-    """Measure a whole strict campaign, or go on with one. Returns its evidence; raises BenchError.
+def run_campaign(options: Options, watcher: Watcher, *, resume: Path | None = None) -> AnyEvidence:
+    """Measure a whole campaign, strict or ladder, or go on with one. Returns its evidence; raises BenchError.
 
     Whatever ends it, every server of ours is gone and everything recorded so far is in the directory.
     """
@@ -51,6 +41,8 @@ def run_strict(options: Options, watcher: CampaignWatcher, *, resume: Path | Non
                 if resume is None:
                     start, done = _start(options, prepared, directory.name), list[str]()
                     store.write_atomic(directory / store.SUITE, prepared.suite_path.read_bytes())
+                    if prepared.oracle is not None:
+                        store.write_atomic(directory / ORACLE, prepared.oracle)
                     dumped = start.model_dump(mode="json")
                     journal.append(
                         directory, journal.Event(at=journal.now_utc(), event="campaign-started", start=dumped)
@@ -134,15 +126,22 @@ def _resumable(directory: Path, prepared: Prepared) -> tuple[Start, list[str]]:
             "resume with the options it was started with, or start anew"
         )
     verdicts = (Status.PASSED, Status.WITHHELD, Status.REJECTED)
-    done = {attempt.label: attempt for attempt in evidence.attempts if attempt.status is AttemptStatus.COMPLETE}
-    finished = evidence.status in verdicts or len(done) == len(evidence.start.plan.servers)
+    done = [attempt.label for attempt in evidence.attempts if attempt.status is AttemptStatus.COMPLETE]
+    if isinstance(evidence, LadderEvidence) and not _ladder_done(evidence):
+        done = [label for label in done if label == ORACLE_LABEL]
+    finished = evidence.status in verdicts or len(set(done)) == len(evidence.start.plan.servers)
     if evidence.ended_at is not None and finished:
         raise UsageError(f"{directory.name} has ended ({evidence.status}), there is nothing to resume; start anew")
     if evidence.ended_at is not None and evidence.exit_code == ExitCode.GATE_FAILED:
         raise UsageError(
             f"{directory.name} has a failed gate ({evidence.status}); its numbers stay withheld, start anew"
         )
-    return evidence.start, list(done)
+    return evidence.start, list(dict.fromkeys(done))
+
+
+def _ladder_done(evidence: LadderEvidence) -> bool:
+    plan = evidence.start.plan.ladder
+    return plan is not None and evidence.passes_done >= plan.passes
 
 
 def _first_difference(recorded: CampaignPlan, asked: CampaignPlan) -> str:
@@ -169,23 +168,23 @@ def _run(
     start: Start,
     directory: Path,
     done: Sequence[str],
-    watcher: CampaignWatcher,
+    watcher: Watcher,
     guard: SignalGuard,
-) -> Evidence:
+) -> AnyEvidence:
+    ladder = prepared.plan.ladder
     around = Surroundings(
         engine=prepared.engine,
         image=prepared.image,
-        suite=prepared.suite,
-        facts=start.suite,
         campaign_id=start.campaign_id,
         directory=directory,
         model=options.model_dir.resolve() if options.model_dir is not None else None,
         port=options.port,
         vllm=options.vllm,
         min_mem_available=prepared.lane.min_mem_available,
-        deadlines=options.deadlines,
-        secret_headers=options.secret_headers,
-        proxy=options.proxy,
+        access=Access(
+            options.deadlines, options.secret_headers, options.proxy, 1 if ladder is None else ladder.workers
+        ),
+        direct=ladder is not None and ladder.direct,
         watcher=watcher,
         guard=guard,
     )
@@ -193,7 +192,7 @@ def _run(
     shown: set[tuple[str, str]] = set()
     try:
         for plan in prepared.plan.servers:
-            ending = _attempt(plan, around, directory) if plan.label not in done else None
+            ending = None if plan.label in done else _attempt(plan, around, directory, prepared, start)
             guard.check()
             evidence = _write(directory)
             _show_gates(evidence, shown, watcher)
@@ -216,14 +215,33 @@ def _run(
     return evidence
 
 
-def _attempt(plan: ServerPlan, around: Surroundings, directory: Path) -> tuple[str, str] | None:
+def _work(plan: ServerPlan, directory: Path, prepared: Prepared, start: Start, watcher: Watcher) -> Work:
+    """What is measured on this server."""
+    suite, ladder = prepared.suite, prepared.plan.ladder
+    if ladder is None:
+        return StrictWork(suite, start.suite, watcher)
+    slots = ladder_slots(suite, ladder)
+    if plan.label == ORACLE_LABEL:
+        return SequentialWork(suite, slots, watcher)
+    evidence = derive(directory)
+    done = evidence.passes_done if isinstance(evidence, LadderEvidence) else 0
+    mtp0 = sequential_answers(directory, ORACLE_LABEL) if prepared.plan.depth else None
+    if prepared.oracle is not None:
+        mtp0 = load_answers(prepared.oracle)
+    return LadderWork(suite, slots, watcher, plan=ladder, first_pass=done + 1, mtp0=mtp0)
+
+
+def _attempt(
+    plan: ServerPlan, around: Surroundings, directory: Path, prepared: Prepared, start: Start
+) -> tuple[str, str] | None:
     """One attempt in a directory of its own; None when it is complete, else how the campaign ends."""
     name = _attempt_directory(directory, plan.label)
+    work = _work(plan, directory, prepared, start, around.watcher)
     around.watcher.attempt(plan.label, name)
     _journal(directory, "attempt-started", plan.label, name)
     status, error = AttemptStatus.INVALID, "the harness failed"
     try:
-        status, error = Attempt(plan, name, around).run()
+        status, error = Attempt(plan, name, around, work).run()
     except BenchError as failure:
         error = str(failure)
         raise
@@ -238,7 +256,7 @@ def _attempt(plan: ServerPlan, around: Surroundings, directory: Path) -> tuple[s
     )
 
 
-def _show_gates(evidence: Evidence, shown: set[tuple[str, str]], watcher: CampaignWatcher) -> None:
+def _show_gates(evidence: AnyEvidence, shown: set[tuple[str, str]], watcher: Watcher) -> None:
     for gate in evidence.gates:
         if (gate.name, gate.subject) not in shown:
             shown.add((gate.name, gate.subject))
@@ -261,14 +279,14 @@ def _journal(
     journal.append(directory, entry)
 
 
-def _write(directory: Path) -> Evidence:
+def _write(directory: Path) -> AnyEvidence:
     evidence = derive(directory)
     store.write_atomic(directory / store.EVIDENCE, store.dump_json(evidence.model_dump(mode="json", by_alias=True)))
     store.write_manifest(directory)
     return evidence
 
 
-def _end(directory: Path, status: str, error: str) -> Evidence:
+def _end(directory: Path, status: str, error: str) -> AnyEvidence:
     event = journal.Event(at=journal.now_utc(), event="campaign-ended", status=status, error=error)
     journal.append(directory, event)
     return _write(directory)

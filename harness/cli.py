@@ -11,8 +11,8 @@ import typer
 from harness.errors import BenchError, ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from harness.campaign import CampaignWatcher
-    from harness.preparing import Options
+    from harness.preparing import LadderOptions, Options
+    from harness.watching import Watcher
 
 app = typer.Typer(
     name="bench",
@@ -26,72 +26,182 @@ app = typer.Typer(
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
+Launcher = Annotated[
+    str | None,
+    typer.Option(help="Launcher name or TOML file. Without it: the B70 lane where there is a card, else simulated."),
+]
+EngineOption = Annotated[
+    str | None, typer.Option(help="docker, process, attach or simulated; the launcher's own by default.")
+]
+Depth = Annotated[int, typer.Option("--mtp", help="MTP depth; 0 measures the base alone.", min=0)]
+Cards = Annotated[int, typer.Option("--tp", help="Tensor parallel over that many cards.", min=1)]
+ImageOption = Annotated[str | None, typer.Option(help="Image name or TOML file (r276, r293, …).")]
+SuiteOption = Annotated[str, typer.Option(help="Suite name or JSON file.")]
+ModelDir = Annotated[Path | None, typer.Option(help="Directory of the weights.")]
+Classpad = Annotated[bool, typer.Option("--classpad", help="CLASSPAD=1; needs an image that has it.")]
+Card = Annotated[str | None, typer.Option(help="Card numbers, for example 0 or 0,1.")]
+Site = Annotated[Path | None, typer.Option(help="TOML file whose [env] table is right for this host only.")]
+Out = Annotated[Path, typer.Option(help="Where campaigns are kept.")]
+Port = Annotated[int | None, typer.Option(help="Host port; a free one by default.", min=1, max=65535)]
+Vllm = Annotated[str | None, typer.Option(help="The vllm executable, for --engine process.")]
+Url = Annotated[str | None, typer.Option(help="A running server, for --engine attach.")]
+OracleUrl = Annotated[str | None, typer.Option(help="Its MTP0 oracle, for --engine attach.")]
+ServedName = Annotated[str | None, typer.Option(help="The model's name at an attached server.")]
+ApiKeyEnv = Annotated[str | None, typer.Option(help="Variable that holds an attached server's API key.")]
+Proxy = Annotated[str | None, typer.Option(help="Proxy to an attached server; none is taken otherwise.")]
+Fault = Annotated[list[str] | None, typer.Option(help="Play a fault, simulated server only; repeatable.")]
+Resume = Annotated[Path | None, typer.Option(help="Go on with an interrupted campaign.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be started, and start nothing.")]
+EXPERIMENTS = Path("experiments")
+
+
 @app.command()
 def strict(
-    mtp: Annotated[int, typer.Option("--mtp", help="MTP depth; 0 measures the base pair alone.", min=0)] = 3,
-    tp: Annotated[int, typer.Option("--tp", help="Tensor parallel over that many cards.", min=1)] = 1,
-    launcher: Annotated[
-        str | None,
-        typer.Option(
-            help="Launcher name or TOML file. Without it: the B70 lane where there is a card, else simulated."
-        ),
-    ] = None,
-    engine: Annotated[
-        str | None, typer.Option(help="docker, process, attach or simulated; the launcher's own by default.")
-    ] = None,
-    image: Annotated[str | None, typer.Option(help="Image name or TOML file (r276, r293, …).")] = None,
-    suite: Annotated[str, typer.Option(help="Suite name or JSON file.")] = "strict-v1",
-    model_dir: Annotated[Path | None, typer.Option(help="Directory of the weights.")] = None,
-    classpad: Annotated[bool, typer.Option("--classpad", help="CLASSPAD=1; needs an image that has it.")] = False,
-    card: Annotated[str | None, typer.Option(help="Card numbers, for example 0 or 0,1.")] = None,
-    site: Annotated[Path | None, typer.Option(help="TOML file whose [env] table is right for this host only.")] = None,
-    out: Annotated[Path, typer.Option(help="Where campaigns are kept.")] = Path("experiments"),
-    port: Annotated[int | None, typer.Option(help="Host port; a free one by default.", min=1, max=65535)] = None,
-    vllm: Annotated[str | None, typer.Option(help="The vllm executable, for --engine process.")] = None,
-    url: Annotated[str | None, typer.Option(help="A running server, for --engine attach.")] = None,
-    oracle_url: Annotated[str | None, typer.Option(help="Its MTP0 oracle, for --engine attach.")] = None,
-    served_model_name: Annotated[str | None, typer.Option(help="The model's name at an attached server.")] = None,
-    api_key_env: Annotated[str | None, typer.Option(help="Variable that holds an attached server's API key.")] = None,
-    proxy: Annotated[str | None, typer.Option(help="Proxy to an attached server; none is taken otherwise.")] = None,
-    fault: Annotated[list[str] | None, typer.Option(help="Play a fault, simulated server only; repeatable.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with an interrupted campaign.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be started, and start nothing.")] = False,
+    mtp: Depth = 3,
+    tp: Cards = 1,
+    launcher: Launcher = None,
+    engine: EngineOption = None,
+    image: ImageOption = None,
+    suite: SuiteOption = "strict-v1",
+    model_dir: ModelDir = None,
+    classpad: Classpad = False,
+    card: Card = None,
+    site: Site = None,
+    out: Out = EXPERIMENTS,
+    port: Port = None,
+    vllm: Vllm = None,
+    url: Url = None,
+    oracle_url: OracleUrl = None,
+    served_model_name: ServedName = None,
+    api_key_env: ApiKeyEnv = None,
+    proxy: Proxy = None,
+    fault: Fault = None,
+    resume: Resume = None,
+    dry_run: DryRun = False,
     json_: JsonOption = False,
 ) -> None:
     """Strict 12-prompt suite on fresh servers: mtp0-a, mtp0-b, mtpD-a, mtpD-b, with gates G1 to G3."""
+    _campaign(dict(locals()), ladder=None)
+
+
+@app.command()
+def ladder(
+    mtp: Depth = 0,
+    tp: Cards = 1,
+    rungs: Annotated[str, typer.Option(help="Concurrent users, ascending.")] = "1,2,4,8,16,32,64",
+    passes: Annotated[int, typer.Option(help="Passes over the rungs; pass 1 is the warm-up.", min=1, max=1000)] = 4,
+    stagger_ms: Annotated[float, typer.Option(help="Request i starts i times this after the barrier.", min=0.0)] = 0.0,
+    verbatim: Annotated[bool, typer.Option("--verbatim", help="Prompts word for word, repeated over slots.")] = False,
+    oracle: Annotated[
+        Path | None, typer.Option(help="A finished MTP0 ladder that lends its sequential answers.")
+    ] = None,
+    client_workers: Annotated[int, typer.Option(help="Client processes; one carries some hundred streams.", min=1)] = 1,
+    direct: Annotated[
+        bool, typer.Option("--direct", help="The container's own address, around Docker's proxy.")
+    ] = False,
+    launcher: Launcher = None,
+    engine: EngineOption = None,
+    image: ImageOption = None,
+    suite: SuiteOption = "ladder-v1",
+    model_dir: ModelDir = None,
+    classpad: Classpad = False,
+    card: Card = None,
+    site: Site = None,
+    out: Out = EXPERIMENTS,
+    port: Port = None,
+    vllm: Vllm = None,
+    url: Url = None,
+    oracle_url: OracleUrl = None,
+    served_model_name: ServedName = None,
+    api_key_env: ApiKeyEnv = None,
+    proxy: Proxy = None,
+    fault: Fault = None,
+    resume: Resume = None,
+    dry_run: DryRun = False,
+    json_: JsonOption = False,
+) -> None:
+    """Concurrency ladder: every answer compared with its sequential oracle, and that with MTP0's."""
+    from harness.preparing import LadderOptions
+    from harness.workloads.ladder import parse_rungs
+
+    given = dict(locals())
+    asked = LadderOptions(parse_rungs(rungs), passes, stagger_ms, verbatim, oracle, client_workers, direct)
+    _campaign(given, ladder=asked)
+
+
+@app.command()
+def selftest(
+    users: Annotated[str, typer.Option(help="Streams at once, ascending.")] = "1,16,64",
+    image: Annotated[
+        str | None, typer.Option(help="Also measure Docker's port proxy, in a container of this image.")
+    ] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Measure this machine's own client against a source whose schedule is known."""
+    from harness.selftest.run import self_test
+    from harness.summary import self_test_table
+    from harness.workloads.ladder import parse_rungs
+
+    proxy = None
+    if image is not None:
+        from harness.lanes import load_image
+        from harness.selftest.proxy import measure_proxy
+
+        found = load_image(image)
+
+        def proxy() -> Any:
+            return measure_proxy(found)
+
+    said = (lambda text: None) if json_ else typer.echo
+    result = self_test(users=parse_rungs(users), proxy=proxy, progress=said)
+    if json_:
+        _out_json(result.model_dump(mode="json"))
+    else:
+        from rich.console import Console
+
+        for part in self_test_table(result):
+            Console().print(part)
+    raise typer.Exit(ExitCode.GATE_FAILED if any(point.lost for point in result.points) else ExitCode.OK)
+
+
+def _campaign(given: dict[str, Any], *, ladder: "LadderOptions | None") -> None:
+    """Run a campaign with the options of ``strict`` or ``ladder`` and leave with its exit code."""
     from harness import campaign, preparing
 
-    chosen, why = _launcher(launcher, engine)
+    chosen, why = _launcher(given["launcher"], given["engine"])
+    paths = [given[name] for name in ("model_dir", "site", "out", "resume", "oracle") if given.get(name) is not None]
+    vllm = [Path(given["vllm"])] if given["vllm"] else []
     options = preparing.Options(
         launcher=chosen,
-        depth=mtp,
-        tensor_parallel=tp,
-        engine=_engine(engine),
-        image=image,
-        suite=suite,
-        model_dir=model_dir,
-        classpad=classpad,
-        cards=card,
-        site_env=_site(site),
-        out=out,
-        port=port,
-        vllm=vllm,
-        url=url,
-        oracle_url=oracle_url,
-        served_model_name=served_model_name,
-        faults=fault or [],
-        secret_headers=_api_key(api_key_env),
-        proxy=proxy,
-        command=_recorded_command([model_dir, site, out, resume, Path(vllm) if vllm else None]),
+        depth=given["mtp"],
+        tensor_parallel=given["tp"],
+        engine=_engine(given["engine"]),
+        image=given["image"],
+        suite=given["suite"],
+        model_dir=given["model_dir"],
+        classpad=given["classpad"],
+        cards=given["card"],
+        site_env=_site(given["site"]),
+        out=given["out"],
+        port=given["port"],
+        vllm=given["vllm"],
+        url=given["url"],
+        oracle_url=given["oracle_url"],
+        served_model_name=given["served_model_name"],
+        faults=given["fault"] or [],
+        secret_headers=_api_key(given["api_key_env"]),
+        proxy=given["proxy"],
+        command=_recorded_command([*paths, *vllm]),
+        ladder=ladder,
     )
-    watcher = _face(json_)
+    watcher = _face(given["json_"])
     if why:
         watcher.note(why)
     try:
-        if dry_run:
-            _print_dry_run(options, watcher, json_=json_)
+        if given["dry_run"]:
+            _print_dry_run(options, watcher, json_=given["json_"])
             return
-        evidence = campaign.run_strict(options, watcher, resume=resume)
+        evidence = campaign.run_campaign(options, watcher, resume=given["resume"])
     finally:
         close = getattr(watcher, "close", None)
         if close is not None:
@@ -137,13 +247,20 @@ def verify(
 
 @app.command()
 def schema(
-    what: Annotated[str, typer.Argument(help="evidence, server, launcher or image.")] = "evidence",
+    what: Annotated[str, typer.Argument(help="evidence, ladder, server, launcher or image.")] = "evidence",
 ) -> None:
     """Print the JSON Schema of a file format."""
+    from harness.evidence.ladder_schema import LadderEvidence
     from harness.evidence.schema import Evidence, ServerRecord
     from harness.lanes import Image, Lane
 
-    models: dict[str, Any] = {"evidence": Evidence, "server": ServerRecord, "launcher": Lane, "image": Image}
+    models: dict[str, Any] = {
+        "evidence": Evidence,
+        "ladder": LadderEvidence,
+        "server": ServerRecord,
+        "launcher": Lane,
+        "image": Image,
+    }
     if what not in models:
         raise UsageError(f"there is no schema {what!r}; use one of {', '.join(models)}")
     _out_json(models[what].model_json_schema(by_alias=True))
@@ -247,7 +364,7 @@ def _recorded_command(paths: list[Path | None]) -> str:
     return shlex.join(["bench", *Redactor().arguments(words)])
 
 
-def _face(json_: bool) -> "CampaignWatcher":
+def _face(json_: bool) -> "Watcher":
     from harness import face
 
     if json_:
@@ -259,7 +376,7 @@ def _face(json_: bool) -> "CampaignWatcher":
     return face.PlainFace(sys.stdout, _typed_command())
 
 
-def _print_dry_run(options: "Options", watcher: "CampaignWatcher", *, json_: bool) -> None:
+def _print_dry_run(options: "Options", watcher: "Watcher", *, json_: bool) -> None:
     from harness.preparing import dry_run
 
     found = dry_run(options, watcher.note)

@@ -1,7 +1,6 @@
 """What a person sees of a campaign: a live table on a terminal, plain lines elsewhere, JSON lines for machines."""
 
 import json
-import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,29 +12,16 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from harness.errors import ExitCode
-from harness.evidence.derive import verdict
-from harness.evidence.schema import AttemptStatus, Evidence, Pair, Start, Status
+from harness.evidence.ladder_schema import AnyEvidence, LadderEvidence
+from harness.evidence.schema import Start
 from harness.measure.gates import Gate
+from harness.measure.ladder import Batch
 from harness.measure.rates import median
 from harness.measure.rows import Row
+from harness.summary import gate_words, number, summary
 
 WIDTH = 160
 """Columns of plain output"""
-LINE = 150
-"""Characters of a reason that the summary shows"""
-
-
-def number(value: float | None, unit: str = "", digits: int = 2) -> str:
-    """A figure with its unit, or a dash."""
-    return "–" if value is None else f"{value:.{digits}f}{' ' + unit if unit else ''}"
-
-
-def gate_words(gate: Gate) -> str:
-    """``G1 12/12`` or ``fresh passed``."""
-    if gate.total is not None:
-        return f"{gate.name} {gate.exact}/{gate.total}"
-    return f"{gate.name} {'passed' if gate.passed else 'FAILED'}"
 
 
 @dataclass
@@ -45,6 +31,7 @@ class _Seen:
     stage: str = "waiting"
     directory: str = ""
     rows: list[Row] = field(default_factory=list)
+    batches: list[Batch] = field(default_factory=list)
     total: int = 12
     started: float = 0.0
     ended: float | None = None
@@ -67,7 +54,7 @@ class PlainFace:
         self._console.print(Text(text), soft_wrap=True)
 
     def campaign(self, directory: Path, start: Start, done: Sequence[str]) -> None:
-        """See harness.campaign.CampaignWatcher."""
+        """See harness.watching.Watcher."""
         plan = start.plan
         simulated = "SIMULATED, no measurement: " if start.simulated else ""
         self._say(f"{simulated}{start.lane_title}, TP{plan.tensor_parallel}, MTP depth {plan.depth}")
@@ -76,11 +63,11 @@ class PlainFace:
             self._say(f"already complete: {', '.join(done)}")
 
     def note(self, text: str) -> None:
-        """See harness.campaign.CampaignWatcher."""
+        """See harness.watching.Watcher."""
         self._say(text)
 
     def attempt(self, label: str, directory: str) -> None:
-        """See harness.attempt.Watcher."""
+        """See harness.watching.Watcher."""
         self._say(f"{label}: fresh server (attempts/{directory})")
 
     def stage(self, label: str, text: str) -> None:
@@ -91,7 +78,7 @@ class PlainFace:
         self._stage[label] = kind
 
     def row(self, label: str, row: Row, total: int) -> None:
-        """See harness.attempt.Watcher."""
+        """See harness.watching.Watcher."""
         place = f"{label}: {row.index + 1:2}/{total} {row.prompt_id}"
         if row.complete:
             ttft = number(row.ttft_ms, "ms", 1)
@@ -99,16 +86,23 @@ class PlainFace:
         else:
             self._say(f"{place}: INVALID, {row.reason}: {row.detail}")
 
+    def batch(self, label: str, batch: Batch, passes: int) -> None:
+        """See harness.watching.Watcher."""
+        rate = number(batch.aggregate_tok_s_wall, "tokens/s", 1)
+        warm = " (warm-up)" if batch.number == 1 else ""
+        place = f"{label}: pass {batch.number}/{passes}{warm} c{batch.rung}"
+        self._say(f"{place}: {rate}, {batch.exact}/{len(batch.requests)} exact")
+
     def attempt_ended(self, label: str, status: str, error: str) -> None:
-        """See harness.attempt.Watcher."""
+        """See harness.watching.Watcher."""
         self._say(f"{label}: {status}{': ' + error if error else ''}")
 
     def gate(self, gate: Gate) -> None:
-        """See harness.campaign.CampaignWatcher."""
+        """See harness.watching.Watcher."""
         self._say(f"{gate_words(gate)} ({gate.subject})")
 
-    def ended(self, evidence: Evidence, directory: Path) -> None:
-        """See harness.campaign.CampaignWatcher."""
+    def ended(self, evidence: AnyEvidence, directory: Path) -> None:
+        """See harness.watching.Watcher."""
         for part in summary(evidence, directory, self._command):
             self._console.print(part, soft_wrap=isinstance(part, Text))
 
@@ -124,24 +118,24 @@ class JsonFace:
         self._out.flush()
 
     def campaign(self, directory: Path, start: Start, done: Sequence[str]) -> None:
-        """See harness.campaign.CampaignWatcher."""
+        """See harness.watching.Watcher."""
         servers = [server.label for server in start.plan.servers]
         self._say("campaign", id=start.campaign_id, directory=str(directory), servers=servers, done=list(done))
 
     def note(self, text: str) -> None:
-        """See harness.campaign.CampaignWatcher."""
+        """See harness.watching.Watcher."""
         self._say("note", text=text)
 
     def attempt(self, label: str, directory: str) -> None:
-        """See harness.attempt.Watcher."""
+        """See harness.watching.Watcher."""
         self._say("attempt", label=label, directory=directory)
 
     def stage(self, label: str, text: str) -> None:
-        """See harness.attempt.Watcher."""
+        """See harness.watching.Watcher."""
         self._say("stage", label=label, text=text)
 
     def row(self, label: str, row: Row, total: int) -> None:
-        """See harness.attempt.Watcher."""
+        """See harness.watching.Watcher."""
         self._say(
             "row",
             label=label,
@@ -155,26 +149,45 @@ class JsonFace:
             ttft_ms=row.ttft_ms,
         )
 
+    def batch(self, label: str, batch: Batch, passes: int) -> None:
+        """See harness.watching.Watcher."""
+        self._say(
+            "batch",
+            label=label,
+            rung=batch.rung,
+            number=batch.number,
+            passes=passes,
+            aggregate_tok_s_wall=batch.aggregate_tok_s_wall,
+            exact=batch.exact,
+            total=len(batch.requests),
+        )
+
     def attempt_ended(self, label: str, status: str, error: str) -> None:
-        """See harness.attempt.Watcher."""
+        """See harness.watching.Watcher."""
         self._say("attempt-ended", label=label, status=status, error=error)
 
     def gate(self, gate: Gate) -> None:
-        """See harness.campaign.CampaignWatcher."""
+        """See harness.watching.Watcher."""
         self._say("gate", **gate.model_dump(mode="json"))
 
-    def ended(self, evidence: Evidence, directory: Path) -> None:
-        """See harness.campaign.CampaignWatcher."""
-        pairs = [pair.model_dump(mode="json") for pair in evidence.pairs]
+    def ended(self, evidence: AnyEvidence, directory: Path) -> None:
+        """See harness.watching.Watcher."""
+        pairs, rungs, classification = list[dict[str, Any]](), list[dict[str, Any]](), None
+        if isinstance(evidence, LadderEvidence):
+            rungs, classification = [rung.model_dump(mode="json") for rung in evidence.rungs], evidence.classification
+        else:
+            pairs = [pair.model_dump(mode="json") for pair in evidence.pairs]
         self._say(
             "ended",
             status=evidence.status,
             exit_code=evidence.exit_code,
             conclusion=evidence.conclusion,
+            classification=classification,
             simulated=evidence.simulated,
             withheld=evidence.withheld,
             reasons=evidence.reasons,
             pairs=pairs,
+            rungs=rungs,
             directory=str(directory),
         )
 
@@ -193,7 +206,7 @@ class LiveFace:
         self._begun = time.monotonic()
 
     def campaign(self, directory: Path, start: Start, done: Sequence[str]) -> None:
-        """See harness.campaign.CampaignWatcher."""
+        """See harness.watching.Watcher."""
         plan = start.plan
         simulated = "SIMULATED, no measurement · " if start.simulated else ""
         self._title = f"{simulated}{start.lane_title} · TP{plan.tensor_parallel} · MTP depth {plan.depth}"
@@ -204,33 +217,37 @@ class LiveFace:
         self._live.start()
 
     def note(self, text: str) -> None:
-        """See harness.campaign.CampaignWatcher."""
+        """See harness.watching.Watcher."""
         self._notes.append(text)
 
     def attempt(self, label: str, directory: str) -> None:
-        """See harness.attempt.Watcher."""
+        """See harness.watching.Watcher."""
         seen = self._seen[label]
         seen.directory, seen.started, seen.stage = directory, time.monotonic(), "starting"
 
     def stage(self, label: str, text: str) -> None:
-        """See harness.attempt.Watcher."""
+        """See harness.watching.Watcher."""
         self._seen[label].stage = text
 
     def row(self, label: str, row: Row, total: int) -> None:
-        """See harness.attempt.Watcher."""
+        """See harness.watching.Watcher."""
         self._seen[label].rows.append(row)
 
+    def batch(self, label: str, batch: Batch, passes: int) -> None:
+        """See harness.watching.Watcher."""
+        self._seen[label].batches.append(batch)
+
     def attempt_ended(self, label: str, status: str, error: str) -> None:
-        """See harness.attempt.Watcher."""
+        """See harness.watching.Watcher."""
         seen = self._seen[label]
         seen.stage, seen.status, seen.ended = status, status, time.monotonic()
 
     def gate(self, gate: Gate) -> None:
-        """See harness.campaign.CampaignWatcher."""
+        """See harness.watching.Watcher."""
         self._gates.append(gate)
 
-    def ended(self, evidence: Evidence, directory: Path) -> None:
-        """See harness.campaign.CampaignWatcher."""
+    def ended(self, evidence: AnyEvidence, directory: Path) -> None:
+        """See harness.watching.Watcher."""
         self.close()
         self._console.print(Group(*summary(evidence, directory, self._command)))
 
@@ -242,17 +259,22 @@ class LiveFace:
         table = Table(title=self._title, title_justify="left", expand=False)
         for name, justify in (("server", "left"), ("doing", "left"), ("prompts", "right"), ("tokens", "right")):
             table.add_column(name, justify="right" if justify == "right" else "left")
-        table.add_column("median so far", justify="right")
+        table.add_column("median so far, or last rung", justify="right")
         table.add_column("time", justify="right")
         for label, seen in self._seen.items():
             tokens = sum(len(row.token_ids) for row in seen.rows)
-            rate = number(seen.rate(), "tokens/s")
+            tokens += sum(request.tokens for batch in seen.batches for request in batch.requests)
+            rate, answered = number(seen.rate(), "tokens/s"), f"{len(seen.rows)}/{seen.total}"
+            if seen.batches:
+                last = seen.batches[-1]
+                rate = f"c{last.rung} {number(last.aggregate_tok_s_wall, 'tokens/s', 1)}"
+                answered = f"{last.exact}/{len(last.requests)} exact"
             spent = (seen.ended or time.monotonic()) - seen.started if seen.started else None
             style = {"complete": "green", "invalid": "red", "interrupted": "yellow"}.get(seen.status, "")
             table.add_row(
                 Text(label),
                 Text(seen.stage, style=style),
-                f"{len(seen.rows)}/{seen.total}",
+                answered,
                 str(tokens) if tokens else "–",
                 rate,
                 "–" if spent is None else f"{spent:.0f} s",
@@ -280,88 +302,3 @@ class LiveFace:
         waiting = [s for s in self._seen.values() if s.stage == "waiting"]
         spent = sum(time.monotonic() - s.started for s in running)
         return max(0.0, mean * (len(waiting) + len(running)) - spent)
-
-
-def summary(evidence: Evidence, directory: Path, command: str) -> list[RenderableType]:
-    """The closing summary: both servers of each pair, gates as n/12, why a number is withheld, the next command."""
-    parts: list[RenderableType] = []
-    withheld = evidence.withheld
-    table = Table(title="strict suite, class-balanced median of tokens 1 to 100", title_justify="left")
-    for name in ("pair", "server a", "server b", "center", "spread", "burst-exact", "TTFT a / b", "acceptance"):
-        table.add_column(name, justify="left" if name == "pair" else "right")
-    for pair in evidence.pairs:
-        table.add_row(*_pair_cells(pair, withheld=withheld))
-    parts.append(table)
-    gates = Text("gates: ")
-    for gate in evidence.gates:
-        gates.append(f"{gate_words(gate)} ({gate.subject})  ", style="green" if gate.passed else "red")
-    parts.append(gates)
-    parts.append(_server_gates(evidence))
-    if evidence.simulated:
-        parts.append(Text("SIMULATED: these numbers are no measurement of any card", style="bold yellow"))
-    for reason in evidence.reasons[:12]:
-        parts.append(Text("- " + "\n  ".join(short(reason)), style="red"))
-    if len(evidence.reasons) > 12:
-        parts.append(Text(f"- and {len(evidence.reasons) - 12} more in evidence.json", style="red"))
-    for note in [note for pair in evidence.pairs for note in pair.notes]:
-        parts.append(Text(f"- {note}", style="yellow"))
-    colour = {Status.PASSED: "bold green", Status.INTERRUPTED: "bold yellow"}.get(evidence.status, "bold red")
-    said = evidence.conclusion if evidence.status is Status.PASSED else verdict(evidence)
-    parts.append(Text(f"{evidence.status}: {said}", style=colour))
-    if evidence.unknown:
-        parts.append(Text(f"unknown: {len(evidence.unknown)} facts, named in evidence.json", style="dim"))
-    parts.append(Text(f"next: {next_command(evidence, directory, command)}"))
-    return parts
-
-
-def short(reason: str) -> list[str]:
-    """A reason in one line, or in two where a log follows it: of that only the end, the whole is in evidence.json."""
-    first, *rest = [line.strip() for line in reason.splitlines() if line.strip()] or [""]
-    lines = [first.removesuffix("; its last log lines:"), *([f"its log ends with: {rest[-1]}"] if rest else [])]
-    return [line if len(line) <= LINE else f"{line[: LINE - 1]}…" for line in lines]
-
-
-def _pair_cells(pair: Pair, *, withheld: bool) -> list[str]:
-    mark = " (withheld)" if withheld and pair.center is not None else ""
-    accepted = "–"
-    if pair.acceptance_rate is not None:
-        accepted = f"{pair.acceptance_rate:.1%}, {number(pair.mean_acceptance_length)} tokens/step"
-    return [
-        pair.name,
-        number(pair.a, "tokens/s"),
-        number(pair.b, "tokens/s"),
-        number(pair.center, "tokens/s") + mark,
-        "–" if pair.spread is None else f"{pair.spread:.2%}",
-        number(pair.burst_exact_center, "tokens/s"),
-        f"{number(pair.ttft_a_ms, '', 1)} / {number(pair.ttft_b_ms, 'ms', 1)}",
-        accepted,
-    ]
-
-
-def _server_gates(evidence: Evidence) -> Text:
-    text = Text("each server: ")
-    names: dict[str, list[bool]] = {}
-    for attempt in evidence.attempts:
-        if attempt.status is not AttemptStatus.INTERRUPTED:
-            for gate in attempt.gates:
-                names.setdefault(gate.name, []).append(gate.passed)
-    for name, verdicts in names.items():
-        text.append(f"{name} {sum(verdicts)}/{len(verdicts)}  ", style="green" if all(verdicts) else "red")
-    return text
-
-
-def next_command(evidence: Evidence, directory: Path, command: str) -> str:
-    """What a person would type next; ``command`` is what they typed, which evidence keeps without its paths."""
-    shown = _relative(directory)
-    done = {attempt.label for attempt in evidence.attempts if attempt.status is AttemptStatus.COMPLETE}
-    left = len(done) < len(evidence.start.plan.servers)
-    if left and evidence.exit_code == ExitCode.INFRASTRUCTURE:
-        return command if " --resume" in command else f"{command} --resume {shlex.quote(shown)}"
-    return f"bench verify {shlex.quote(shown)}"
-
-
-def _relative(directory: Path) -> str:
-    try:
-        return str(directory.resolve().relative_to(Path.cwd()))
-    except ValueError:
-        return str(directory)

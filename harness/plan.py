@@ -24,6 +24,7 @@ CACHE_VARIABLES = {
 """All six compile caches and their folder inside the one cache directory of a server (contract section 2)."""
 
 SPECULATIVE_FLAG = "--speculative-config"
+DEV_MODE = "VLLM_SERVER_DEV_MODE"
 
 CANARY_MAX_TOKENS, SHORT_CANARY_MAX_TOKENS = 512, 96
 """Of a chat canary, which may begin with reasoning; the second where the context holds no more"""
@@ -229,7 +230,8 @@ def _environment(
                 f"TP{tensor_parallel} on launcher {lane.name} needs this host's own values of {', '.join(missing)}; "
                 "write them into a [env] table of a TOML file and give it with --site"
             )
-    clash = sorted(set(site_env) & set(env) - set(lane.site_env_tp2))
+    later = {*CACHE_VARIABLES, *([lane.card_env] if lane.card_env else []), *([DEV_MODE] if lane.dev_mode else [])}
+    clash = sorted(set(site_env) & (set(env) | later) - set(lane.site_env_tp2))
     if clash:
         raise UsageError(
             f"the site file sets {', '.join(clash)}, which launcher {lane.name} sets itself; remove it there, "
@@ -248,7 +250,7 @@ def _environment(
     elif cards is not None:
         raise UsageError(f"launcher {lane.name} has no cards to choose; leave --card out")
     if lane.dev_mode:
-        env["VLLM_SERVER_DEV_MODE"] = "1"
+        env[DEV_MODE] = "1"
     return env | {name: f"<cache>/{folder}" for name, folder in CACHE_VARIABLES.items()}
 
 
@@ -258,13 +260,13 @@ def cards_mask(cards: str | None, tensor_parallel: int) -> str:
         return ",".join(str(card) for card in range(tensor_parallel))
     if not re.fullmatch(r"\d+(,\d+)*", cards):
         raise UsageError(f"--card {cards} is not a list of card numbers; write for example --card 0 or --card 0,1")
-    chosen = cards.split(",")
-    if len(set(chosen)) != tensor_parallel:
+    chosen = [int(card) for card in cards.split(",")]
+    if len(chosen) != tensor_parallel or len(set(chosen)) != tensor_parallel:
         raise UsageError(
-            f"--card {cards} names {len(set(chosen))} cards, but --tp {tensor_parallel} needs {tensor_parallel}; "
-            "name exactly as many different cards"
+            f"--card {cards} names {len(set(chosen))} cards{', one twice' if len(set(chosen)) < len(chosen) else ''}, "
+            f"but --tp {tensor_parallel} needs {tensor_parallel}; name exactly as many different cards"
         )
-    return cards
+    return ",".join(map(str, chosen))
 
 
 def oracle_differences(lane: Lane) -> tuple[frozenset[str], str]:

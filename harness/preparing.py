@@ -14,9 +14,11 @@ from harness.lanes import EngineName, Image, Lane, load_image, load_lane
 from harness.launch.engines import create_engine
 from harness.launch.server import Engine, ImageFacts, Places
 from harness.plan import CampaignPlan, ServerPlan, canonical_json, check_choice, check_image, server_plan, strict_labels
+from harness.preparing_ladder import ladder_plan, ladder_servers, take_oracle
 from harness.simulated.faults import parse_faults
 from harness.suites import Suite, load_suite
 from harness.wire.transport import Deadlines
+from harness.workloads.ladder import shape_for
 
 Note = Callable[[str], None]
 """Called with something a person should know"""
@@ -47,6 +49,22 @@ class Options:
     proxy: str | None = None
     deadlines: Deadlines = field(default_factory=Deadlines)
     command: str = "bench strict"
+    ladder: "LadderOptions | None" = None
+    """None for the strict suite"""
+
+
+@dataclass(frozen=True)
+class LadderOptions:
+    """What ``bench ladder`` asked for beyond that."""
+
+    rungs: tuple[int, ...]
+    passes: int
+    stagger_ms: float = 0.0
+    verbatim: bool = False
+    oracle: Path | None = None
+    """directory of a finished MTP0 ladder of the same shape"""
+    workers: int = 1
+    direct: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,6 +79,8 @@ class Prepared:
     suite_path: Path
     model: ModelFacts | None
     plan: CampaignPlan
+    oracle: bytes | None = None
+    """oracle.json for a ladder that takes its MTP0 answers from an earlier campaign"""
 
 
 def prepare(options: Options, note: Note, *, dry: bool = False) -> Prepared:
@@ -79,7 +99,9 @@ def prepare(options: Options, note: Note, *, dry: bool = False) -> Prepared:
     if name != "attach" and (options.url or options.oracle_url):
         raise UsageError("--url and --oracle-url go with --engine attach; add it, or leave them out")
     suite_path = find("suites", options.suite, ".json")
-    suite = load_suite(str(suite_path))
+    ladder = options.ladder
+    suite = load_suite(str(suite_path), need_classes=ladder is None)
+    shape = "strict" if ladder is None else shape_for(ladder.rungs)
     image_name = options.image or (lane.images[0] if lane.images else None)
     image_file = load_image(image_name) if image_name is not None and name == "docker" else None
     check_image(lane, image_file, classpad=options.classpad, depth=options.depth)
@@ -96,7 +118,7 @@ def prepare(options: Options, note: Note, *, dry: bool = False) -> Prepared:
             label=label,
             depth=depth,
             tensor_parallel=options.tensor_parallel,
-            shape="strict",
+            shape=shape,
             engine=name,
             image=image_file,
             image_id=None if image is None else image.id,
@@ -106,10 +128,13 @@ def prepare(options: Options, note: Note, *, dry: bool = False) -> Prepared:
             url=url,
             extra_arguments=[word for fault in options.faults for word in ("--fault", fault)],
         )
-        for label, depth, url in _servers(options, name)
+        for label, depth, url in (_servers(options, name) if ladder is None else ladder_servers(options, ladder, name))
     ]
+    oracle = None
+    if ladder is not None and ladder.oracle is not None:
+        oracle = take_oracle(ladder.oracle, servers[-1], suite, ladder)
     plan = CampaignPlan(
-        kind="strict",
+        kind="strict" if ladder is None else "ladder",
         lane=lane.name,
         engine=name,
         suite_id=suite.suite_id,
@@ -117,9 +142,10 @@ def prepare(options: Options, note: Note, *, dry: bool = False) -> Prepared:
         depth=options.depth,
         tensor_parallel=options.tensor_parallel,
         model_sha256=None if model is None else model.sha256,
+        ladder=None if ladder is None else ladder_plan(lane, ladder, shape, oracle),
         servers=servers,
     )
-    return Prepared(lane, engine, image_file, image, suite, suite_path, model, plan)
+    return Prepared(lane, engine, image_file, image, suite, suite_path, model, plan, oracle)
 
 
 def _renamed(lane: Lane, name: str) -> Lane:

@@ -61,6 +61,7 @@ def environment(home: Path) -> dict[str, str]:
     """A user's environment without anything of this machine's user, and with a proxy that nobody must take."""
     return {
         "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(ROOT),
         "HOME": str(home),
         "LANG": "C.UTF-8",
         "HTTP_PROXY": "http://127.0.0.1:9",

@@ -7,8 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.bench import Done, campaign_of, evidence_of, strict, write_launcher
+
+# How long an example takes says how busy the machine is, nothing more.
+settings.register_profile("bench", deadline=None)
+settings.load_profile("bench")
 
 PATIENT_US = 8000
 """Step of the second try: with a gap so long, the client's lag can't matter"""

@@ -8,7 +8,7 @@ from harness.wire.transport import SocketTransport, http_request
 
 
 class Client:
-    """A new connection a request, as in every campaign."""
+    """A new connection a request, all opened before the first is released, as a ladder does it."""
 
     version = __version__
 
@@ -19,7 +19,7 @@ class Client:
 
     def round(self) -> list[Exchange]:
         """See Client."""
-        return self._transport.exchange_all(self._requests)
+        return self._transport.exchange_all(self._requests, releases_ns=[0] * len(self._requests))
 
     def parse(self, heard: Exchange) -> Stream:
         """See Client."""

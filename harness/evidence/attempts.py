@@ -1,14 +1,13 @@
 """One attempt's files → what evidence says of it: rows, canaries, client, medians and the gates of one server."""
 
 import hashlib
-import itertools
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from harness.evidence.fresh import counters, fresh_gate
-from harness.evidence.schema import Attempt, AttemptStatus, ClientFacts, ServerRecord, SuiteFacts
+from harness.evidence.loading import AttemptFiles
+from harness.evidence.schema import Attempt, AttemptStatus, ClientFacts, SuiteFacts
 from harness.host.facts import Host
 from harness.measure import gates, metrics, rates
 from harness.measure.rows import Row, build_row, chunk_gaps_ms, kernel_lags_us, mark_cold
@@ -19,19 +18,6 @@ from harness.wire.exchange import Exchange
 from harness.wire.http import decode_response
 from harness.workloads import canaries, strict
 from harness.workloads.canaries import CanaryRequest, CanaryVerdict
-
-
-@dataclass(frozen=True)
-class AttemptFiles:
-    """What an attempt's directory holds, loaded."""
-
-    label: str
-    directory: str
-    status: AttemptStatus
-    error: str
-    capture: Capture | None
-    server: ServerRecord | None
-    log: bytes
 
 
 def canary_requests(plan: ServerPlan) -> list[CanaryRequest]:
@@ -86,8 +72,8 @@ def derive_attempt(files: AttemptFiles, suite: SuiteFacts, plan: ServerPlan, hos
     medians = _class_medians(rows) if complete else {}
     exact = _class_balanced([(row.prompt_class, row.tok_s_burst_exact) for row in rows]) if complete else None
     chunks = sum(len(row.chunks) for row in rows)
-    before, after = _canaries(plan, capture, "before"), _canaries(plan, capture, "after")
-    client = _client(sent, capture) if capture is not None and sent else None
+    before, after = canaries_of(plan, capture, "before"), canaries_of(plan, capture, "after")
+    client = client_facts([[exchange] for _, exchange in sent], capture) if capture is not None and sent else None
     attempt = Attempt(
         label=files.label,
         directory=files.directory,
@@ -98,7 +84,7 @@ def derive_attempt(files: AttemptFiles, suite: SuiteFacts, plan: ServerPlan, hos
         rows=rows,
         canaries_before=before,
         canaries_after=after,
-        acceptance=_acceptance(capture),
+        acceptance=acceptance_between(capture, "metrics-suite-start", "metrics-suite-end"),
         client=client,
         class_medians=medians,
         class_balanced_median=rates.class_balanced_median(medians) if medians else None,
@@ -128,7 +114,7 @@ def _class_balanced(values: Sequence[tuple[str, float | None]]) -> float | None:
     return rates.class_balanced_median(rates.class_medians(known))
 
 
-def _canaries(plan: ServerPlan, capture: Capture | None, stage: str) -> CanaryVerdict | None:
+def canaries_of(plan: ServerPlan, capture: Capture | None, stage: str) -> CanaryVerdict | None:
     """Judge a round by what was asked of whom; None when it wasn't begun."""
     asked = capture.of_kind("canary", stage) if capture is not None else []
     if not asked:
@@ -141,21 +127,41 @@ def _canaries(plan: ServerPlan, capture: Capture | None, stage: str) -> CanaryVe
     return canaries.judge(wanted, answers)
 
 
-def _acceptance(capture: Capture | None) -> metrics.Acceptance | None:
+def acceptance_between(capture: Capture | None, first: str, last: str) -> metrics.Acceptance | None:
+    """Acceptance between two recorded scrapes; None at MTP0 and where /metrics didn't answer."""
     if capture is None:
         return None
-    before, after = counters(capture.controls, "metrics-suite-start"), counters(capture.controls, "metrics-suite-end")
+    before, after = counters(capture.controls, first), counters(capture.controls, last)
     if isinstance(before, str) or isinstance(after, str):
         return None
     return metrics.acceptance(before, after)
 
 
-def _client(sent: Sequence[tuple[Tag, Exchange]], capture: Capture) -> ClientFacts:
-    exchanges = [exchange for _, exchange in sent]
+def cpu_and_wall(batch: Sequence[Exchange]) -> tuple[float, float]:
+    """(CPU seconds, wall seconds) of streams that were open together: their clocks aren't added up.
+
+    ``cpu_ns`` counts from the batch's start, so the last stream of a client process holds the whole of it; with
+    several processes it is the busiest one's, since the bound is on one core.
+    """
+    by_worker: dict[int, int] = {}
+    for exchange in batch:
+        by_worker[exchange.worker] = max(by_worker.get(exchange.worker, 0), exchange.cpu_ns)
+    if not by_worker:
+        return 0.0, 0.0
+    wall = max(item.t0_mono_ns + item.end_ns for item in batch) - min(item.t0_mono_ns for item in batch)
+    return max(by_worker.values()) / 1e9, wall / 1e9
+
+
+def client_facts(batches: Sequence[Sequence[Exchange]], capture: Capture) -> ClientFacts:
+    """The client's own truth over batches of streams that were open together, in the order sent."""
+    exchanges = [exchange for batch in batches for exchange in batch]
     lags = [lag for exchange in exchanges for lag in kernel_lags_us(exchange)]
     reads = sum(len(exchange.sizes) for exchange in exchanges)
-    cpu, wall = sum(item.cpu_ns for item in exchanges) / 1e9, sum(item.end_ns for item in exchanges) / 1e9
-    pauses = [(later.t0_mono_ns - earlier.end_mono_ns) / 1e6 for earlier, later in itertools.pairwise(exchanges)]
+    spent = [cpu_and_wall(batch) for batch in batches]
+    cpu, wall = sum(item[0] for item in spent), sum(item[1] for item in spent)
+    ends = [max(item.end_mono_ns for item in batch) for batch in batches]
+    starts = [min(item.t0_mono_ns for item in batch) for batch in batches]
+    pauses = [(start - end) / 1e6 for end, start in zip(ends, starts[1:], strict=False)]
     return ClientFacts(
         timestamp_source=str(capture.header.get("timestamp_source", "unknown")),
         scheduling=", ".join(sorted({item.scheduling for item in exchanges})),
@@ -187,7 +193,7 @@ def _gates(
         _as_sent(gates.workload_gate(label, rows, prompts), files, sent),
         gates.stream_gate(label, rows),
         gates.cache_zero_gate(label, rows),
-        _canary_gate(label, attempt),
+        canary_gate(label, attempt.canaries_before, attempt.canaries_after),
         gates.degenerate_gate(label, rows),
         gates.client_gate(
             label,
@@ -197,15 +203,19 @@ def _gates(
             client.cpu_share if client is not None else None,
             client.timestamp_source if client is not None else "unknown",
         ),
-        _host_gate(label, host),
+        host_gate(label, host),
     ]
-    if files.server is not None and files.capture is not None:
-        requests, tokens = _sent_between_scrapes(files.capture, rows)
-        fresh = fresh_gate(files.server, files.capture, files.log, requests=requests, tokens=tokens)
-    else:
-        missing = f"{label}: the record of its server or its capture is missing"
-        fresh = gates.Gate(name="fresh", subject=label, passed=False, failures=[missing])
+    fresh = fresh_of(label, files, [row.completion_tokens for row in rows])
     return [*found[:5], fresh, *found[5:]]
+
+
+def fresh_of(label: str, files: AttemptFiles, counts: Sequence[int | None]) -> gates.Gate:
+    """The fresh gate of one attempt; ``counts`` are the tokens of its measured requests, None where unsaid."""
+    if files.server is None or files.capture is None:
+        missing = f"{label}: the record of its server or its capture is missing"
+        return gates.Gate(name="fresh", subject=label, passed=False, failures=[missing])
+    requests, tokens = _sent_between_scrapes(files.capture, counts)
+    return fresh_gate(files.server, files.capture, files.log, requests=requests, tokens=tokens)
 
 
 def _as_sent(gate: gates.Gate, files: AttemptFiles, sent: Sequence[tuple[Tag, Exchange]]) -> gates.Gate:
@@ -220,9 +230,10 @@ def _as_sent(gate: gates.Gate, files: AttemptFiles, sent: Sequence[tuple[Tag, Ex
     return gate.model_copy(update={"failures": failures, "passed": not failures})
 
 
-def _canary_gate(label: str, attempt: Attempt) -> gates.Gate:
+def canary_gate(label: str, before: CanaryVerdict | None, after: CanaryVerdict | None) -> gates.Gate:
+    """``canaries``: both rounds were asked and every check of both is right (contract section 3)."""
     failures = []
-    for stage, verdict in (("before", attempt.canaries_before), ("after", attempt.canaries_after)):
+    for stage, verdict in (("before", before), ("after", after)):
         if verdict is None:
             failures.append(f"{label}: the canaries {stage} the suite were not asked")
         else:
@@ -231,12 +242,12 @@ def _canary_gate(label: str, attempt: Attempt) -> gates.Gate:
                 for check in verdict.checks
                 if not check.passed
             ]
-    mode = next((v.mode for v in (attempt.canaries_before, attempt.canaries_after) if v is not None), "none")
+    mode = next((verdict.mode for verdict in (before, after) if verdict is not None), "none")
     notes = ["canaries: the repeat check alone, by the launcher's choice"] if mode == "repeat" else []
     return gates.Gate(name="canaries", subject=label, passed=not failures, failures=failures, notes=notes)
 
 
-def _host_gate(label: str, host: Host) -> gates.Gate:
+def host_gate(label: str, host: Host) -> gates.Gate:
     """Kernel-log faults: read by nobody yet, so unknown is said aloud where there is a card (contract section 8)."""
     cards = host.facts.get("cards")
     if cards is not None and cards.state == "not applicable":
@@ -246,10 +257,10 @@ def _host_gate(label: str, host: Host) -> gates.Gate:
     return gates.Gate(name="host", subject=label, passed=True, failures=[], notes=[note])
 
 
-def _sent_between_scrapes(capture: Capture, rows: Sequence[Row]) -> tuple[int, int | None]:
-    """Requests and tokens between metrics-before and metrics-after: the suite and both rounds of canaries."""
-    counts = [row.completion_tokens for row in rows]
-    for _, exchange in [*capture.of_kind("canary", "before"), *capture.of_kind("canary", "after")]:
+def _sent_between_scrapes(capture: Capture, measured: Sequence[int | None]) -> tuple[int, int | None]:
+    """Requests and tokens between metrics-before and metrics-after: what was measured and every canary."""
+    counts = list(measured)
+    for exchange in [exchange for tag, exchange in capture.exchanges if tag.kind in ("canary", "pulse")]:
         body = answer_body(exchange)
         try:
             count = json.loads(body)["usage"]["completion_tokens"] if body is not None else None

@@ -3,113 +3,53 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from harness.errors import EvidenceError, ExitCode
-from harness.evidence import journal, store
-from harness.evidence.attempts import AttemptFiles, derive_attempt
+from harness.evidence import journal
+from harness.evidence.attempts import derive_attempt
+from harness.evidence.ladder import derive_ladder
+from harness.evidence.ladder_schema import LadderEvidence
+from harness.evidence.loading import AttemptFiles, ending, load_attempts, load_start
 from harness.evidence.schema import (
     Attempt,
     AttemptStatus,
     Evidence,
     Pair,
-    ServerRecord,
     Start,
     Status,
 )
+from harness.evidence.store import SUITE
 from harness.measure import rates
 from harness.measure.gates import Arm, Gate, identity_gate
 from harness.plan import SPECULATIVE_FLAG, ServerPlan
-from harness.wire.capture import Capture, load_capture
+from harness.suites import load_suite
 
 SPREAD_LIMIT = 0.01
 """Above it the report asks for another pair and quotes all servers (contract section 3)"""
 
-MAX_LOG = 512 * 1024 * 1024
 
-
-def load_start(events: Sequence[journal.Event]) -> Start:
-    """The campaign's start from its journal. Raises EvidenceError."""
-    try:
-        start = Start.model_validate(events[0].start)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise EvidenceError(f"{journal.NAME}: {where}: {first['msg'].lower()}; get the original file") from None
-    if start.plan.sha256() != start.plan_sha256:
-        raise EvidenceError(f"{journal.NAME}: plan_sha256 isn't the hash of the plan; the plan was edited")
-    return start
-
-
-def load_attempts(directory: Path, events: Sequence[journal.Event]) -> list[AttemptFiles]:
-    """Every attempt the journal names, in order; one without an end was interrupted."""
-    found: dict[str, AttemptFiles] = {}
-    for event in events:
-        if event.event not in ("attempt-started", "attempt-ended"):
-            continue
-        if "/" in event.directory or event.directory in ("", ".", ".."):
-            raise EvidenceError(
-                f"{journal.NAME} names the attempt directory {event.directory!r}; get the original file"
-            )
-        ended = event.event == "attempt-ended"
-        if ended and event.directory not in found:
-            raise EvidenceError(f"{journal.NAME} ends attempt {event.directory}, which never started")
-        try:
-            status = AttemptStatus(event.status) if ended else AttemptStatus.INTERRUPTED
-        except ValueError:
-            raise EvidenceError(f"{journal.NAME} has an attempt status {event.status!r}; get the original") from None
-        found[event.directory] = _load_attempt(directory, event, status)
-    return list(found.values())
-
-
-def _load_attempt(directory: Path, event: journal.Event, status: AttemptStatus) -> AttemptFiles:
-    folder = directory / store.ATTEMPTS / event.directory
-    capture_path, server_path, log_path = folder / store.CAPTURE, folder / store.SERVER, folder / store.LOG
-    capture: Capture | None = None
-    if capture_path.exists() and not (status is AttemptStatus.INTERRUPTED and capture_path.stat().st_size == 0):
-        capture = load_capture(capture_path)
-        if capture.header.get("label") != event.label:
-            raise EvidenceError(
-                f"{event.directory}/{store.CAPTURE} is the capture of {capture.header.get('label')}; get the original"
-            )
-    server: ServerRecord | None = None
-    if server_path.exists():
-        try:
-            server = ServerRecord.model_validate(store.read_json(server_path))
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(map(str, first["loc"]))
-            raise EvidenceError(f"{event.directory}/{store.SERVER}: {where}: {first['msg'].lower()}") from None
-        if server.label != event.label:
-            raise EvidenceError(f"{event.directory}/{store.SERVER} is the record of {server.label}; get the original")
-    if status is AttemptStatus.COMPLETE and (capture is None or server is None or not log_path.exists()):
-        raise EvidenceError(f"attempt {event.directory} ended complete, but a file of it is missing; get the original")
-    log = b""
-    if log_path.exists():
-        if log_path.stat().st_size > MAX_LOG:
-            raise EvidenceError(f"{event.directory}/{store.LOG} is larger than {MAX_LOG >> 20} MiB")
-        log = log_path.read_bytes()
-    return AttemptFiles(event.label, event.directory, status, event.error, capture, server, log)
-
-
-def derive(directory: Path, events: Sequence[journal.Event] | None = None) -> Evidence:
+def derive(directory: Path, events: Sequence[journal.Event] | None = None) -> Evidence | LadderEvidence:
     """Everything evidence.json says, from the journal and the attempts' files. Raises EvidenceError.
 
     ``events`` are those of the journal up to the moment that is asked for; all of them by default.
     """
     events = journal.load(directory) if events is None else events
     start = load_start(events)
+    files = load_attempts(directory, events)
+    if start.plan.kind == "ladder":
+        return derive_ladder(directory, start, events, files, load_suite(str(directory / SUITE), need_classes=False))
+    return _derive_strict(start, events, files)
+
+
+def _derive_strict(start: Start, events: Sequence[journal.Event], files: Sequence[AttemptFiles]) -> Evidence:
     plans = {plan.label: plan for plan in start.plan.servers}
     attempts = []
-    for files in load_attempts(directory, events):
-        if files.label not in plans:
-            raise EvidenceError(f"{journal.NAME} has an attempt {files.label}, which the plan doesn't know")
-        attempts.append(derive_attempt(files, start.suite, plans[files.label], start.host))
+    for item in files:
+        if item.label not in plans:
+            raise EvidenceError(f"{journal.NAME} has an attempt {item.label}, which the plan doesn't know")
+        attempts.append(derive_attempt(item, start.suite, plans[item.label], start.host))
     valid = _latest(attempts)
     gates = _identity_gates(start, valid)
-    ended = next((event for event in reversed(events) if event.event in ("campaign-ended", "campaign-resumed")), None)
-    if ended is not None and ended.event != "campaign-ended":
-        ended = None
+    ended = ending(events)
     pairs = _pairs(start, valid)
     without_rate = _without_rate(valid)
     status, exit_code = _status(start, attempts, valid, gates, ended, rated=not without_rate)

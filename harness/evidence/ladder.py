@@ -13,13 +13,13 @@ from harness.evidence.ladder_attempts import (
     load_answers,
 )
 from harness.evidence.ladder_schema import LadderAttempt, LadderEvidence, OracleFacts
-from harness.evidence.loading import AttemptFiles, ending
+from harness.evidence.loading import AttemptFiles, ending, load_attempts, load_start
 from harness.evidence.schema import AttemptStatus, Start, Status
 from harness.measure.gates import Gate
 from harness.measure.identity import divergence
 from harness.measure.ladder import Batch, Rung, summarise_rung, withheld_sentence
 from harness.plan import LadderPlan
-from harness.suites import Suite
+from harness.suites import Suite, load_suite
 from harness.workloads.ladder import Slot, captured, slots
 
 ORACLE = "oracle.json"
@@ -251,8 +251,26 @@ def _conclusion(evidence: LadderEvidence, plan: LadderPlan) -> str:
     return f"{simulated}{what}: {evidence.status}: {first}; {evidence.passes_done} of {plan.passes} passes are whole"
 
 
-def oracle_of(directory: Path, evidence: LadderEvidence, answers: Answers) -> bytes:
-    """The oracle file that another campaign takes over. Raises EvidenceError unless it is a finished MTP0 ladder's."""
-    if evidence.start.plan.depth != 0 or evidence.status not in (Status.PASSED, Status.WITHHELD):
-        raise EvidenceError(f"{directory.name} is no finished MTP0 ladder ({evidence.status}); give one with --oracle")
-    return store.dump_json({slot: list(ids) for slot, ids in answers.items()})
+def sequential_answers(directory: Path, label: str) -> Answers | None:
+    """The sequential answers of the last complete attempt of ``label``, or of its last one; None when there is none."""
+    events = journal.load(directory)
+    start = load_start(events)
+    plan = start.plan.ladder
+    if plan is None:
+        raise EvidenceError(f"{directory.name} is no ladder; give the directory of one")
+    known = ladder_slots(load_suite(str(directory / store.SUITE), need_classes=False), plan)
+    servers = {server.label: server for server in start.plan.servers}
+    mine = [item for item in load_attempts(directory, events) if item.label == label]
+    complete = [item for item in mine if item.status is AttemptStatus.COMPLETE] or mine
+    if not complete:
+        return None
+    return derive_ladder_attempt(complete[-1], known, servers[label], plan, start.host, None).sequential
+
+
+def lent_answers(directory: Path) -> tuple[LadderEvidence, Answers]:
+    """A ladder's evidence and the sequential answers of its measured server. Raises EvidenceError."""
+    events = journal.load(directory)
+    start = load_start(events)
+    suite = load_suite(str(directory / store.SUITE), need_classes=False)
+    evidence = derive_ladder(directory, start, events, load_attempts(directory, events), suite)
+    return evidence, sequential_answers(directory, ladder_label(start.plan.depth)) or {}

@@ -7,17 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from harness.evidence.attempts import (
-    AttemptFiles,
     acceptance_between,
     answer_body,
     canaries_of,
     canary_gate,
     client_facts,
+    cpu_and_wall,
     fresh_of,
     host_gate,
     request_body,
 )
 from harness.evidence.ladder_schema import LadderAttempt, Sequential
+from harness.evidence.loading import AttemptFiles
 from harness.evidence.schema import AttemptStatus
 from harness.host.facts import Host
 from harness.measure import gates, ladder, rates
@@ -81,7 +82,6 @@ def derive_ladder_attempt(
     batches = _batches(capture, by_id, plan, ladder_plan, own, mtp0)
     right, wrong = _pulses(plan, capture)
     sent = [item for item in capture.exchanges if item[0].kind in (SEQUENTIAL, BATCH)] if capture is not None else []
-    measured = [item for item in sent if item[0].kind == BATCH] or sent
     attempt = LadderAttempt(
         label=files.label,
         directory=files.directory,
@@ -96,13 +96,21 @@ def derive_ladder_attempt(
         pulses=right,
         pulse_problems=wrong,
         acceptance=acceptance_between(capture, "metrics-suite-start", "metrics-suite-end"),
-        client=client_facts(measured, capture, at_once=True) if capture is not None and measured else None,
+        client=client_facts(_together(sent), capture) if capture is not None and sent else None,
         gates=[],
     )
     if files.status is AttemptStatus.COMPLETE:
         found = _gates(attempt, files, plan, host, sent)
         attempt = attempt.model_copy(update={"gates": found})
     return LadderAnswers(attempt, own)
+
+
+def _together(sent: Sequence[tuple[Tag, Exchange]]) -> list[list[Exchange]]:
+    """Exchanges that were open together: a batch each, and each sequential one alone."""
+    groups: dict[str, list[Exchange]] = {}
+    for number, (tag, exchange) in enumerate(sent):
+        groups.setdefault(tag.stage if tag.kind == BATCH else f"{tag.kind} {number}", []).append(exchange)
+    return list(groups.values())
 
 
 def _sequential(
@@ -149,11 +157,11 @@ def _batches(
         rung, number = parse_stage(stage) or (0, 0)
         # A kill in mid-batch leaves fewer requests, or one without an end: that batch was never measured.
         if len(sent) == rung and all(exchange.ending is not Ending.INTERRUPTED for _, exchange in sent):
-            made.append(_batch(rung, number, sent, slots, plan, ladder_plan, own, mtp0))
+            made.append(derive_batch(rung, number, sent, slots, plan, ladder_plan, own, mtp0))
     return made
 
 
-def _batch(
+def derive_batch(
     rung: int,
     number: int,
     sent: Sequence[tuple[Tag, Exchange]],
@@ -163,6 +171,7 @@ def _batch(
     own: Answers,
     mtp0: Answers | None,
 ) -> ladder.Batch:
+    """One rung in one pass, from its exchanges in the order of the slots."""
     requests, arrivals, gaps, coalesced = [], [], [], 0
     for position, (tag, exchange) in enumerate(sent):
         completion = parse_completion(exchange)
@@ -204,7 +213,7 @@ def _batch(
     groups, disagreeing = ladder.copy_groups(requests)
     lags = [lag for exchange in exchanges for lag in kernel_lags_us(exchange)]
     reads = sum(len(exchange.sizes) for exchange in exchanges)
-    cpu_s, wall_s = cpu_of(exchanges)
+    cpu_s, wall_s = cpu_and_wall(exchanges)
     share = cpu_s / wall_s if wall_s > 0 else None
     gate = gates.client_gate(f"c{rung} pass {number}", [], lags, gaps, share, "")
     return ladder.Batch(
@@ -230,21 +239,6 @@ def _batch(
 
 def _pairs(completion: Completion) -> list[tuple[int, int]]:
     return list(zip(completion.chunk_ns, completion.chunk_sizes, strict=True))
-
-
-def cpu_of(exchanges: Sequence[Exchange]) -> tuple[float, float]:
-    """(CPU seconds, wall seconds) of a batch: the clocks of streams that were open together aren't added up.
-
-    Each worker process has its own thread clock; ``cpu_ns`` counts from the batch's start, so a worker's last stream
-    holds its whole.
-    """
-    if not exchanges:
-        return 0.0, 0.0
-    by_worker: dict[int, int] = {}
-    for exchange in exchanges:
-        by_worker[exchange.worker] = max(by_worker.get(exchange.worker, 0), exchange.cpu_ns)
-    wall = max(e.end_mono_ns for e in exchanges) - min(e.t0_mono_ns for e in exchanges)
-    return max(by_worker.values()) / 1e9, wall / 1e9
 
 
 def _pulses(plan: ServerPlan, capture: Capture | None) -> tuple[int, list[str]]:

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from harness.evidence.schema import AttemptStatus, ClientFacts, Model, ServerRecord, Start, Status
+from harness.evidence.schema import AttemptStatus, ClientFacts, Evidence, Model, ServerRecord, Start, Status
 from harness.measure.gates import Gate
 from harness.measure.ladder import Batch, Rung
 from harness.measure.metrics import Acceptance
@@ -91,3 +91,7 @@ class LadderEvidence(Model):
     """between servers: ``oracle``"""
     attempts: list[LadderAttempt]
     unknown: list[str]
+
+
+AnyEvidence = Evidence | LadderEvidence
+"""evidence.json of any campaign"""

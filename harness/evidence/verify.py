@@ -7,8 +7,10 @@ from typing import Any
 
 from harness.errors import BenchError
 from harness.evidence import journal, store
-from harness.evidence.derive import derive, load_start
-from harness.evidence.schema import Evidence, Status
+from harness.evidence.derive import derive
+from harness.evidence.ladder_schema import AnyEvidence, LadderEvidence
+from harness.evidence.loading import load_start
+from harness.evidence.schema import Status
 from harness.suites import load_suite
 
 
@@ -17,7 +19,7 @@ class Verification:
     """What was found. ``problems`` empty means that every number and gate follows from the captured bytes."""
 
     problems: list[str] = field(default_factory=list)
-    evidence: Evidence | None = None
+    evidence: AnyEvidence | None = None
     """as derived now; None when it can't be derived"""
     files: int = 0
     rows: int = 0
@@ -43,8 +45,7 @@ def verify(directory: Path) -> Verification:
         result.problems += _check_manifest(directory, result, unfinished, ended=ended)
         result.problems += _check_suite(directory, events)
         derived = result.evidence = derive(directory)
-        result.rows = sum(len(attempt.rows) for attempt in derived.attempts)
-        result.ids = sum(len(row.token_ids) for attempt in derived.attempts for row in attempt.rows)
+        result.rows, result.ids = _counted(derived)
         result.gates = len(derived.gates) + sum(len(attempt.gates) for attempt in derived.attempts)
         result.problems += _check_evidence(directory, events, derived, ended=ended)
     except BenchError as error:
@@ -53,6 +54,15 @@ def verify(directory: Path) -> Verification:
         # A record that loads and makes no sense; which file it is stands in the manifest's problems before this one.
         result.problems.append(f"the records can't be judged ({type(error).__name__}: {error}); get the original files")
     return result
+
+
+def _counted(derived: AnyEvidence) -> tuple[int, int]:
+    """(measured answers, their token ids)."""
+    if isinstance(derived, LadderEvidence):
+        requests = [item for attempt in derived.attempts for batch in attempt.batches for item in batch.requests]
+        return len(requests), sum(item.tokens for item in requests)
+    rows = [row for attempt in derived.attempts for row in attempt.rows]
+    return len(rows), sum(len(row.token_ids) for row in rows)
 
 
 def _unfinished(events: list[journal.Event]) -> set[str]:
@@ -93,7 +103,7 @@ def _has_grown(directory: Path, name: str, entry: Any) -> bool:
         return name == store.EVIDENCE  # which is compared with what the captures give
     try:
         size = int(entry["bytes"])
-        return hashlib.sha256((directory / name).read_bytes()[:size]).hexdigest() == entry["sha256"]
+        return bool(hashlib.sha256((directory / name).read_bytes()[:size]).hexdigest() == entry["sha256"])
     except (KeyError, TypeError, ValueError):
         return False
 
@@ -107,14 +117,14 @@ def _check_suite(directory: Path, events: list[journal.Event]) -> list[str]:
         start.plan.suite_sha256
     ):
         return [f"{store.SUITE} isn't the suite that was sent: its sha256 differs from the plan's"]
-    suite = load_suite(str(path.resolve()))
+    suite = load_suite(str(path.resolve()), need_classes=start.plan.kind != "ladder")
     mine = [(prompt.id, prompt.prompt_class, prompt.sha256) for prompt in suite.prompts]
     if mine != [(item.id, item.prompt_class, item.sha256) for item in start.suite.prompts]:
         return [f"{journal.NAME} lists other prompts than {store.SUITE} holds"]
     return []
 
 
-def _check_evidence(directory: Path, events: list[journal.Event], derived: Evidence, *, ended: bool) -> list[str]:
+def _check_evidence(directory: Path, events: list[journal.Event], derived: AnyEvidence, *, ended: bool) -> list[str]:
     path = directory / store.EVIDENCE
     if not path.exists():
         return [f"{store.EVIDENCE} is missing; the captures are there, run --resume"] if ended else []
@@ -137,7 +147,7 @@ def _check_evidence(directory: Path, events: list[journal.Event], derived: Evide
     return [f"{store.EVIDENCE}: {found}"]
 
 
-def _dumped(evidence: Evidence) -> dict[str, Any]:
+def _dumped(evidence: AnyEvidence) -> dict[str, Any]:
     return evidence.model_dump(mode="json", by_alias=True)
 
 

@@ -50,6 +50,10 @@ class AttachedServer:
         """Of the plan's URL."""
         return self._endpoint
 
+    def direct_endpoint(self) -> Endpoint | None:
+        """None: nothing stands between."""
+        return None
+
     @property
     def server_id(self) -> str:
         """``url:<url>``: equal for two attempts on one server, which therefore can't be a pair."""

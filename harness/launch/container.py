@@ -204,6 +204,12 @@ class DockerServer:
         """The published port on loopback."""
         return self._endpoint
 
+    def direct_endpoint(self) -> Endpoint | None:
+        """The container's own address on Docker's bridge, which goes around the port proxy; None without one."""
+        networks = self._container.inspect.get("NetworkSettings", {}).get("Networks", {})
+        address = next((net.get("IPAddress") for net in networks.values() if net.get("IPAddress")), None)
+        return None if address is None else Endpoint(str(address), CONTAINER_PORT)
+
     @property
     def server_id(self) -> str:
         """The container's id."""

@@ -239,6 +239,10 @@ class ProcessServer:
         """The port given with ``--port``."""
         return self._endpoint
 
+    def direct_endpoint(self) -> Endpoint | None:
+        """None: nothing stands between."""
+        return None
+
     @property
     def server_id(self) -> str:
         """``pid:<pid>:<start in clock ticks>:<boot id>``."""

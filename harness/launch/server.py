@@ -140,6 +140,9 @@ class RunningServer(Protocol):
     def endpoint(self) -> Endpoint:
         """Where it answers."""
 
+    def direct_endpoint(self) -> Endpoint | None:
+        """Its own address where ``endpoint`` goes through a proxy of the engine's; None where it doesn't."""
+
     @property
     def server_id(self) -> str:
         """See Applied.server_id."""

@@ -1,5 +1,6 @@
 """vLLM's /metrics as text → counters, deltas, acceptance, and proof of exclusive use (contract section 2)."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -48,6 +49,8 @@ def parse_metrics(text: str) -> Counters:
             for sample in family.samples:
                 if not sample.name.startswith("vllm:") or sample.name.endswith(("_created", "_bucket")):
                     continue
+                if not math.isfinite(sample.value) and sample.name.endswith("_total"):
+                    raise ValueError(f"{sample.name} is {sample.value}")
                 totals[sample.name] = totals.get(sample.name, 0.0) + sample.value
                 series[sample.name, tuple(sorted(sample.labels.items()))] = sample.value
                 if sample.name == ACCEPTED_AT:

@@ -155,6 +155,12 @@ class CaptureWriter:
             record["framing"] = exchange.framing
         self._write(record | {"request": _pack(exchange.request)}, number, (n, 0, 0))
 
+    def whole(self, tag: Tag, exchange: Exchange) -> None:
+        """Record an exchange that has ended, without a sync: for batches, whose loop writes nothing."""
+        self.tags = [tag]
+        self.begin(exchange, 0)
+        self._end(exchange, 0)
+
     def drain(self, exchange: Exchange, number: int) -> None:
         """See harness.wire.transport.Sink."""
         if number in self._open and self._reads(exchange, number):
@@ -163,8 +169,11 @@ class CaptureWriter:
 
     def end(self, exchange: Exchange, number: int) -> None:
         """See harness.wire.transport.Sink."""
-        if number not in self._open:
-            return  # its begin never reached the file
+        if number in self._open:  # else its begin never reached the file
+            self._end(exchange, number)
+            self.sync()
+
+    def _end(self, exchange: Exchange, number: int) -> None:
         self._reads(exchange, number)
         n = self._open.pop(number)[0]
         record: dict[str, Any] = {"kind": "end", "n": n, "ending": exchange.ending.value}
@@ -173,8 +182,9 @@ class CaptureWriter:
         record |= {"cpu_ns": exchange.cpu_ns, "scheduling": exchange.scheduling}
         if exchange.framing != "http":
             record |= {"status": exchange.status, "headers": exchange.headers}
+        if exchange.released_ns is not None:
+            record |= {"released_ns": exchange.released_ns, "worker": exchange.worker}
         self._write(record)
-        self.sync()
 
     def _reads(self, exchange: Exchange, number: int) -> bool:
         """Write the reads that aren't in the file yet; whether there were any."""
@@ -337,6 +347,8 @@ def _apply(capture: Capture, open_: dict[int, tuple[Exchange, list[bytes]]], rec
         exchange.connected_ns, exchange.sent_ns = _optional(record, "connected_ns"), _optional(record, "sent_ns")
         exchange.end_ns, exchange.cpu_ns = _int(record, "end_ns"), _int(record, "cpu_ns")
         exchange.scheduling = _text(record, "scheduling")
+        if "released_ns" in record:
+            exchange.released_ns, exchange.worker = _int(record, "released_ns"), _int(record, "worker")
         exchange.end_wall_ns, exchange.end_mono_ns = _int(record, "end_wall_ns"), _int(record, "end_mono_ns")
         if "headers" in record:
             exchange.status = _optional(record, "status")

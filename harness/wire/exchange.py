@@ -57,6 +57,10 @@ class Exchange:
     """when reading stopped (user-space clock)"""
     cpu_ns: int = 0
     """CPU time of the reading thread from t0 to the end; shared when several exchanges ran at once"""
+    released_ns: int | None = None
+    """held starts only: t0 less the barrier, both by the monotonic clock; then t0 is the release, not the opening"""
+    worker: int = 0
+    """which client process read it"""
     scheduling: str = "unknown"
     """of the reading thread: "SCHED_RR" where the system allows it, else "normal" """
     end_wall_ns: int = 0

@@ -5,8 +5,10 @@ The hot path is ``recvmsg`` and three appends. Literal addresses only, no proxy,
 
 import contextlib
 import errno
+import gc
 import os
 import re
+import select
 import selectors
 import socket
 import struct
@@ -27,6 +29,8 @@ NORMAL, REALTIME = "normal", "SCHED_RR"
 
 READ_SIZE = 256 * 1024
 ANCILLARY_SIZE = socket.CMSG_SPACE(16) if hasattr(socket, "CMSG_SPACE") else 0
+FD_SETSIZE = 1024
+"""select() takes no descriptor from here on"""
 TICK_S = 0.05
 """How often deadlines are looked at"""
 GRACE_S = 0.25
@@ -65,6 +69,19 @@ def prompt_wakeups() -> Iterator[str]:
     It sleeps between reads, so the server loses nothing; without it a busy server delays the reads it feeds. Kernel
     times don't depend on it, the lag of contract section 6 does. Gives the scheduling that was obtained.
     """
+    # A collection of garbage would stop the reading for milliseconds; nothing here makes cycles.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        with _realtime() as scheduling:
+            yield scheduling
+    finally:
+        if collecting:
+            gc.enable()
+
+
+@contextlib.contextmanager
+def _realtime() -> Iterator[str]:
     if not hasattr(os, "sched_setscheduler"):
         yield NORMAL
         return
@@ -117,6 +134,10 @@ class _Connection:
     last_ns: int = 0
     """monotonic time of the last progress"""
     maybe_ended_ns: int | None = None
+    received: int = 0
+    """bytes of the answer so far"""
+    held: bool = False
+    """connected and waiting for its release"""
     broken: str = ""
     """why sending failed; what the server said before is still read"""
     end: AnswerEnd = field(default_factory=AnswerEnd)
@@ -162,6 +183,15 @@ def level_reads(exchange: Exchange) -> None:
     exchange.data = exchange.data[: sum(exchange.sizes)]
 
 
+def _wait(selector: selectors.BaseSelector, seconds: float) -> None:
+    """Wait for an event or a time: select() keeps microseconds where epoll's own timeout rounds to milliseconds."""
+    number = getattr(selector, "fileno", lambda: FD_SETSIZE)()
+    if number < FD_SETSIZE:
+        select.select([number], [], [], seconds)
+    else:
+        time.sleep(min(seconds, 1e-4))
+
+
 class SocketTransport:
     """Requests to one literal address. ``drain_s`` is how often the sink may be called while streams are open."""
 
@@ -186,13 +216,24 @@ class SocketTransport:
         self._secret = "".join(lines).encode("ascii")
         self.timestamp_source = "SO_TIMESTAMPNS" if sys.platform == "linux" else "user-space clock"
         self.scheduling = NORMAL
+        self._barrier_ns = 0
 
     def exchange(self, request: bytes) -> Exchange:
         """One request on one new connection."""
         return self.exchange_all([request])[0]
 
-    def exchange_all(self, requests: Sequence[bytes]) -> list[Exchange]:
+    def exchange_all(
+        self,
+        requests: Sequence[bytes],
+        *,
+        releases_ns: Sequence[int] | None = None,
+        barrier: Callable[[], int] | None = None,
+    ) -> list[Exchange]:
         """All at once, each on a new connection; returns when every one has ended.
+
+        With ``releases_ns`` all connections are opened first, and request i is sent ``releases_ns[i]`` after the
+        barrier (contract section 5): the moment at which every connection stands, or the monotonic time that
+        ``barrier`` gives when it is called then. Its t0 is that release.
 
         Never raises for what servers do; an exception of the caller's (a signal, a sink) closes all connections, and
         the exchanges that were open reach the sink with the ending ``interrupted`` before it goes on. Raises
@@ -203,8 +244,15 @@ class SocketTransport:
             connections: list[_Connection] = []
             try:
                 for request in requests:
-                    self._open(selector, connections, request)
-                self._loop(selector, connections, cpu)
+                    self._open(selector, connections, request, held=releases_ns is not None)
+                held: list[tuple[int, _Connection]] = []
+                if releases_ns is not None:
+                    self._connect_all(selector, connections, cpu)
+                    start = self._clock.mono_ns() if barrier is None else barrier()
+                    due = [(start + release, connections[i]) for i, release in enumerate(releases_ns)]
+                    held = sorted((item for item in due if item[1].open), key=lambda item: -item[0])
+                    self._barrier_ns = start
+                self._loop(selector, connections, held, cpu)
             except BaseException:
                 for connection in connections:
                     if connection.open:
@@ -214,7 +262,9 @@ class SocketTransport:
                 raise
         return [connection.exchange for connection in connections]
 
-    def _open(self, selector: selectors.BaseSelector, connections: list[_Connection], request: bytes) -> None:
+    def _open(
+        self, selector: selectors.BaseSelector, connections: list[_Connection], request: bytes, *, held: bool
+    ) -> None:
         number = len(connections)
         try:
             sock = socket.socket(self._family, socket.SOCK_STREAM)
@@ -230,9 +280,10 @@ class SocketTransport:
         exchange = Exchange(request, t0_wall_ns=wall, t0_mono_ns=mono, ending=Ending.INTERRUPTED)
         head, separator, body = request.partition(b"\r\n\r\n")
         outgoing = head + b"\r\n" + self._secret + b"\r\n" + body if self._secret and separator else request
-        connection = _Connection(number, sock, exchange, outgoing, last_ns=mono)
+        connection = _Connection(number, sock, exchange, outgoing, last_ns=mono, held=held)
         connections.append(connection)
-        self._sink.begin(exchange, number)
+        if not held:
+            self._sink.begin(exchange, number)
         try:
             sock.connect(self._address)
         except BlockingIOError:
@@ -242,13 +293,54 @@ class SocketTransport:
             return
         selector.register(sock, selectors.EVENT_WRITE, connection)
 
-    def _loop(self, selector: selectors.BaseSelector, connections: list[_Connection], cpu: int) -> None:
+    def _connect_all(self, selector: selectors.BaseSelector, connections: list[_Connection], cpu: int) -> None:
+        """Wait until every connection stands or has failed."""
+        while any(connection.open and not connection.connected for connection in connections):
+            for key, _ in selector.select(TICK_S):
+                connection: _Connection = key.data
+                if self._connected(selector, connection, cpu):
+                    selector.unregister(connection.sock)
+            now = self._clock.mono_ns()
+            for connection in connections:
+                if connection.open:
+                    self._check_deadlines(selector, connection, now, cpu)
+
+    def _release(self, selector: selectors.BaseSelector, connection: _Connection, cpu: int) -> None:
+        """Send a held request: its clock starts now."""
+        exchange, clock = connection.exchange, self._clock
+        connected = exchange.t0_wall_ns + (exchange.connected_ns or 0)
+        mono, wall = clock.mono_ns(), clock.wall_ns()
+        exchange.t0_mono_ns, exchange.t0_wall_ns = mono, wall
+        exchange.connected_ns, exchange.released_ns = connected - wall, mono - self._barrier_ns
+        connection.held, connection.last_ns = False, mono
+        self._sink.begin(exchange, connection.number)
+        selector.register(connection.sock, selectors.EVENT_READ, connection)
+        self._write(selector, connection, cpu)
+
+    def _loop(
+        self,
+        selector: selectors.BaseSelector,
+        connections: list[_Connection],
+        held: list[tuple[int, _Connection]],
+        cpu: int,
+    ) -> None:
+        """``held`` are requests to release with their monotonic times, the latest first."""
         open_count = sum(connection.open for connection in connections)
         next_tick = next_drain = 0
         while open_count:
-            events = selector.select(TICK_S)
+            if held:
+                left = held[-1][0] - self._clock.mono_ns()
+                if left <= 0:
+                    connection = held.pop()[1]
+                    self._release(selector, connection, cpu)
+                    open_count -= not connection.open
+                    continue
+                _wait(selector, min(left / 1e9, TICK_S))
+                events = selector.select(0)
+            else:
+                events = selector.select(TICK_S)
             for key, mask in events:
-                connection: _Connection = key.data
+                connection = key.data
                 if mask & selectors.EVENT_READ:
                     self._read(selector, connection, cpu)
                 if connection.open and mask & selectors.EVENT_WRITE:
@@ -269,16 +361,8 @@ class SocketTransport:
 
     def _write(self, selector: selectors.BaseSelector, connection: _Connection, cpu: int) -> None:
         exchange = connection.exchange
-        if not connection.connected:
-            code = connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            if code:
-                reason = str(OSError(code, os.strerror(code)))
-                # A closed port refuses; only a connection that already stood can be reset.
-                ending = Ending.SEND_FAILED if code == errno.ECONNRESET else Ending.CONNECT_FAILED
-                self._finish(selector, connection, ending, reason, cpu)
-                return
-            connection.connected = True
-            exchange.connected_ns = self._clock.wall_ns() - exchange.t0_wall_ns
+        if not connection.connected and not self._connected(selector, connection, cpu):
+            return
         try:
             connection.sent += connection.sock.send(memoryview(connection.outgoing)[connection.sent :])
         except BlockingIOError:
@@ -293,6 +377,19 @@ class SocketTransport:
             selector.modify(connection.sock, selectors.EVENT_READ, connection)
         else:
             selector.modify(connection.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, connection)
+
+    def _connected(self, selector: selectors.BaseSelector, connection: _Connection, cpu: int) -> bool:
+        """Whether the connection that became writable stands; one that failed is finished."""
+        code = connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            reason = str(OSError(code, os.strerror(code)))
+            # A closed port refuses; only a connection that already stood can be reset.
+            ending = Ending.SEND_FAILED if code == errno.ECONNRESET else Ending.CONNECT_FAILED
+            self._finish(selector, connection, ending, reason, cpu)
+            return False
+        connection.connected = True
+        connection.exchange.connected_ns = self._clock.wall_ns() - connection.exchange.t0_wall_ns
+        return True
 
     def _read(self, selector: selectors.BaseSelector, connection: _Connection, cpu: int) -> None:
         try:
@@ -320,11 +417,14 @@ class SocketTransport:
             exchange.kernel.append(False)
         exchange.sizes.append(len(data))
         connection.parts.append(data)
+        connection.received += len(data)
         connection.last_ns = self._clock.mono_ns()
         connection.maybe_ended_ns = connection.last_ns if connection.end.feed(data) else None
 
     def _check_deadlines(self, selector: selectors.BaseSelector, connection: _Connection, now: int, cpu: int) -> None:
         exchange, limits = connection.exchange, self._deadlines
+        if connection.held and connection.connected:
+            return
         waited = (now - connection.last_ns) / 1e9
         total = (now - exchange.t0_mono_ns) / 1e9
         if connection.maybe_ended_ns is not None and waited > GRACE_S:
@@ -343,7 +443,7 @@ class SocketTransport:
         elif waited > limits.idle_s:
             detail = f"no byte for {limits.idle_s:g} s"
             self._finish(selector, connection, Ending.IDLE_TIMEOUT, detail, cpu)
-        elif sum(map(len, connection.parts)) > MAX_ANSWER:
+        elif connection.received > MAX_ANSWER:
             detail = f"the answer is longer than {MAX_ANSWER} bytes"
             self._finish(selector, connection, Ending.INTERRUPTED, detail, cpu)
 

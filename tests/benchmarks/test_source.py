@@ -37,7 +37,7 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @pytest.fixture
 def serve(program: Program) -> Iterator[Serve]:
     with ExitStack() as stack:
-        yield lambda schedule: stack.enter_context(serving(program, schedule))
+        yield lambda schedule: stack.enter_context(serving(program, schedule)).port
 
 
 def ask(port: int, streams: int, tokens: int) -> list[tuple[Exchange, Completion]]:

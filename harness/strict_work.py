@@ -1,0 +1,50 @@
+"""The strict suite on one server: canaries, twelve prompts in file order, canaries (contract section 3)."""
+
+from harness.evidence.attempts import canary_requests, row_of
+from harness.evidence.schema import SuiteFacts
+from harness.measure.rows import Row
+from harness.session import Session
+from harness.suites import Suite
+from harness.watching import Watcher
+from harness.wire.capture import Tag
+from harness.workloads import strict
+
+
+class StrictWork:
+    """See harness.session.Work."""
+
+    def __init__(self, suite: Suite, facts: SuiteFacts, watcher: Watcher) -> None:
+        self._suite, self._facts, self._watcher = suite, facts, watcher
+
+    def run(self, session: Session) -> None:
+        """See harness.session.Work."""
+        session.canaries("before")
+        session.scrape("metrics-suite-start")
+        tokens = self._prompts(session)
+        session.scrape("metrics-suite-end")
+        session.canaries("after")
+        sent = len(self._suite.prompts) + 2 * len(canary_requests(session.plan))
+        session.settle(sent, None if tokens is None else tokens + session.sender.canary_tokens)
+
+    def _prompts(self, session: Session) -> int | None:
+        """Each prompt once; the tokens received, None when an answer didn't say."""
+        prompts, counts = self._suite.prompts, list[int | None]()
+        for number, prompt in enumerate(prompts):
+            session.stage(f"prompt {number + 1}/{len(prompts)} {prompt.id}")
+            request_id = strict.request_id(self._suite, number, prompt.id)
+            body = strict.strict_body(prompt.text, session.plan.served_model_name)
+            tag = Tag("suite", prompt.id, request_id=request_id)
+            exchange = session.sender.post(tag, strict.PATH, body, stream=True)
+            row = row_of(tag, exchange, number, self._facts)
+            self._watcher.row(session.plan.label, row, len(prompts))
+            counts.append(row.completion_tokens)
+            if not row.complete:
+                session.check_alive(row.reason or "", _sentence(row))
+        known = [count for count in counts if count is not None]
+        return sum(known) if len(known) == len(counts) else None
+
+
+def _sentence(row: Row) -> str:
+    # A detail of the wire begins with the reason's own word.
+    reason = row.reason or ""
+    return f"{row.prompt_id}: {row.detail if row.detail.startswith(reason) else f'{reason}, {row.detail}'}"

@@ -1,0 +1,180 @@
+"""The closing summary of a campaign, as a person reads it: numbers with units, gates, reasons, the next command."""
+
+import shlex
+from pathlib import Path
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from harness.errors import ExitCode
+from harness.evidence.derive import verdict
+from harness.evidence.ladder_schema import AnyEvidence, LadderEvidence
+from harness.evidence.schema import AttemptStatus, Evidence, Pair, Status
+from harness.measure.gates import Gate
+from harness.selftest.run import SelfTest
+
+LINE = 150
+"""Characters of a reason that the summary shows"""
+
+
+def number(value: float | None, unit: str = "", digits: int = 2) -> str:
+    """A figure with its unit, or a dash."""
+    return "–" if value is None else f"{value:.{digits}f}{' ' + unit if unit else ''}"
+
+
+def gate_words(gate: Gate) -> str:
+    """``G1 12/12`` or ``fresh passed``."""
+    if gate.total is not None:
+        return f"{gate.name} {gate.exact}/{gate.total}"
+    return f"{gate.name} {'passed' if gate.passed else 'FAILED'}"
+
+
+def summary(evidence: AnyEvidence, directory: Path, command: str) -> list[RenderableType]:
+    """The closing summary: the numbers, the gates, why a number is withheld, what is unknown, the next command."""
+    parts = ladder_table(evidence) if isinstance(evidence, LadderEvidence) else pairs_table(evidence)
+    return [*parts, *_verdict(evidence, directory, command)]
+
+
+def pairs_table(evidence: Evidence) -> list[RenderableType]:
+    """Both servers of each pair."""
+    parts: list[RenderableType] = []
+    withheld = evidence.withheld
+    table = Table(title="strict suite, class-balanced median of tokens 1 to 100", title_justify="left")
+    for name in ("pair", "server a", "server b", "center", "spread", "burst-exact", "TTFT a / b", "acceptance"):
+        table.add_column(name, justify="left" if name == "pair" else "right")
+    for pair in evidence.pairs:
+        table.add_row(*_pair_cells(pair, withheld=withheld))
+    parts.append(table)
+    return parts
+
+
+def ladder_table(evidence: LadderEvidence) -> list[RenderableType]:
+    """Every rung; a withheld one says so, its rate stands beside its count."""
+    plan = evidence.start.plan.ladder
+    table = Table(
+        title=f"ladder, {0 if plan is None else plan.passes} passes, aggregate tokens/s", title_justify="left"
+    )
+    for name in ("users", "graphs", "rate", "steady", "warm-up", "exact", "own", "bound 95 %", "min%", "shown"):
+        table.add_column(name, justify="left" if name in ("graphs", "shown") else "right")
+    for rung in evidence.rungs:
+        graphs = {True: "captured", False: "not captured", None: "–"}[rung.captured]
+        table.add_row(
+            f"c{rung.rung}",
+            graphs,
+            number(rung.tok_s, "", 1),
+            number(rung.steady_tok_s, "", 1),
+            number(rung.warm_up_tok_s, "", 1),
+            f"{rung.exact}/{rung.total}",
+            f"{rung.exact_own}/{rung.total}",
+            f"{rung.divergence_bound:.3%}",
+            "–" if rung.minority_share is None else f"{rung.minority_share:.2%}",
+            Text("withheld", style="red") if rung.withheld else Text("yes", style="green"),
+        )
+    parts: list[RenderableType] = [table, Text(evidence.scope)]
+    missed = [(rung, site) for rung in evidence.rungs for site in rung.sites]
+    for rung, site in missed[:8]:
+        where = f"c{rung.rung} {site.slot} at token {site.index}"
+        parts.append(Text(f"- {where}: {site.oracle_id} in the oracle, {site.other_id} here, {site.times} times"))
+    if len(missed) > 8:
+        parts.append(Text(f"- and {len(missed) - 8} more sites in evidence.json"))
+    return parts
+
+
+def _verdict(evidence: AnyEvidence, directory: Path, command: str) -> list[RenderableType]:
+    parts: list[RenderableType] = []
+    gates = Text("gates: ")
+    for gate in evidence.gates:
+        gates.append(f"{gate_words(gate)} ({gate.subject})  ", style="green" if gate.passed else "red")
+    parts.append(gates)
+    parts.append(_server_gates(evidence))
+    if evidence.simulated:
+        parts.append(Text("SIMULATED: these numbers are no measurement of any card", style="bold yellow"))
+    for reason in evidence.reasons[:12]:
+        parts.append(Text("- " + "\n  ".join(short(reason)), style="red"))
+    if len(evidence.reasons) > 12:
+        parts.append(Text(f"- and {len(evidence.reasons) - 12} more in evidence.json", style="red"))
+    for note in [note for pair in getattr(evidence, "pairs", []) for note in pair.notes]:
+        parts.append(Text(f"- {note}", style="yellow"))
+    colour = {Status.PASSED: "bold green", Status.INTERRUPTED: "bold yellow"}.get(evidence.status, "bold red")
+    said = evidence.conclusion
+    if not isinstance(evidence, LadderEvidence) and evidence.status is not Status.PASSED:
+        said = verdict(evidence)
+    parts.append(Text(f"{evidence.status}: {said}", style=colour))
+    if evidence.unknown:
+        parts.append(Text(f"unknown: {len(evidence.unknown)} facts, named in evidence.json", style="dim"))
+    parts.append(Text(f"next: {next_command(evidence, directory, command)}"))
+    return parts
+
+
+def short(reason: str) -> list[str]:
+    """A reason in one line, or in two where a log follows it: of that only the end, the whole is in evidence.json."""
+    first, *rest = [line.strip() for line in reason.splitlines() if line.strip()] or [""]
+    lines = [first.removesuffix("; its last log lines:"), *([f"its log ends with: {rest[-1]}"] if rest else [])]
+    return [line if len(line) <= LINE else f"{line[: LINE - 1]}…" for line in lines]
+
+
+def _pair_cells(pair: Pair, *, withheld: bool) -> list[str]:
+    mark = " (withheld)" if withheld and pair.center is not None else ""
+    accepted = "–"
+    if pair.acceptance_rate is not None:
+        accepted = f"{pair.acceptance_rate:.1%}, {number(pair.mean_acceptance_length)} tokens/step"
+    return [
+        pair.name,
+        number(pair.a, "tokens/s"),
+        number(pair.b, "tokens/s"),
+        number(pair.center, "tokens/s") + mark,
+        "–" if pair.spread is None else f"{pair.spread:.2%}",
+        number(pair.burst_exact_center, "tokens/s"),
+        f"{number(pair.ttft_a_ms, '', 1)} / {number(pair.ttft_b_ms, 'ms', 1)}",
+        accepted,
+    ]
+
+
+def _server_gates(evidence: AnyEvidence) -> Text:
+    text = Text("each server: ")
+    names: dict[str, list[bool]] = {}
+    for attempt in evidence.attempts:
+        if attempt.status is not AttemptStatus.INTERRUPTED:
+            for gate in attempt.gates:
+                names.setdefault(gate.name, []).append(gate.passed)
+    for name, verdicts in names.items():
+        text.append(f"{name} {sum(verdicts)}/{len(verdicts)}  ", style="green" if all(verdicts) else "red")
+    return text
+
+
+def next_command(evidence: AnyEvidence, directory: Path, command: str) -> str:
+    """What a person would type next; ``command`` is what they typed, which evidence keeps without its paths."""
+    shown = _relative(directory)
+    done = {attempt.label for attempt in evidence.attempts if attempt.status is AttemptStatus.COMPLETE}
+    left = len(done) < len(evidence.start.plan.servers)
+    if left and evidence.exit_code == ExitCode.INFRASTRUCTURE:
+        return command if " --resume" in command else f"{command} --resume {shlex.quote(shown)}"
+    return f"bench verify {shlex.quote(shown)}"
+
+
+def _relative(directory: Path) -> str:
+    try:
+        return str(directory.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(directory)
+
+
+def self_test_table(result: SelfTest) -> list[RenderableType]:
+    """``bench selftest``: a row per number of streams, then what Docker's port proxy adds."""
+    table = Table(title=f"self-test, {result.timestamp_source}, {result.scheduling}", title_justify="left")
+    for name in ("streams", "events/s", "lost", "CPU/event", "TTFT error", "timestamp error p50 / p99", "lag p99"):
+        table.add_column(name, justify="right")
+    for point in result.points:
+        table.add_row(
+            str(point.users),
+            number(point.events_per_s, "", 0),
+            str(point.lost),
+            number(point.cpu_us_per_event, "µs", 1),
+            number(point.ttft_error_p50_ms, "ms"),
+            f"{number(point.timestamp_error_p50_us, '', 0)} / {number(point.timestamp_error_p99_us, 'µs', 0)}",
+            number(point.lag_p99_us, "µs", 0),
+        )
+    proxy = result.proxy
+    said = result.proxy_note if proxy is None else f"{proxy.added_p50_us:+.0f} µs at the median; {result.proxy_note}"
+    return [table, Text(f"Docker's port proxy: {said}")]
