@@ -155,12 +155,20 @@ def version(program: str, package: str) -> str:
     return done.stdout.strip() or "unknown"
 
 
+def _why(log: Path) -> str:
+    """The last line of a tool's log that names an error, else its last line."""
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()] or ["no word"]
+    named = [line for line in lines if "error" in line.lower()]
+    return (named or lines)[-1].strip("│ ")[:160].replace("|", "/")
+
+
 def run(tool: Tool, program: str, load: Load, tokenizer: str) -> dict[str, Any]:
     """One run; what the tool reports. Raises RuntimeError with the reason of a failure."""
     with tempfile.TemporaryDirectory(prefix="client-benchmark-", ignore_cleanup_errors=True) as directory:
         out = Path(directory)
-        environment = os.environ | {"HF_HUB_OFFLINE": "0" if tool.name == "aiperf" else "1", "DO_NOT_TRACK": "1"}
-        environment |= {"VLLM_NO_USAGE_STATS": "1", "HOME": directory}
+        environment = os.environ | {"DO_NOT_TRACK": "1", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
+        if tool.name == "aiperf":
+            del environment["HF_HUB_OFFLINE"]  # with it, aiperf takes no directory for a tokenizer
         with (out / "log").open("wb") as log:
             # A session of its own: these start processes that may outlive them.
             process = subprocess.Popen(
@@ -182,8 +190,7 @@ def run(tool: Tool, program: str, load: Load, tokenizer: str) -> dict[str, Any]:
         try:
             found = tool.read(out)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            said = (out / "log").read_text(errors="replace").strip().splitlines()[-3:]
-            raise RuntimeError(f"exit code {code}, no result ({type(error).__name__}): {' '.join(said)}") from None
+            raise RuntimeError(f"exit code {code}, no result ({type(error).__name__}): {_why(out / 'log')}") from None
         first = load.schedule.ttft_us / 1e3
         found["ttft_error_ms"] = {q: value - first for q, value in found["ttft_ms"].items()}
         found["events_lost"] = load.requests * load.tokens - found["events"]

@@ -3,16 +3,36 @@
 import itertools
 import json
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness import __version__
+from harness.cli import main
 from tests.bench import Done, bench, campaign_of, strict, write_launcher
 from tests.test_plan import BASE_ENV, CACHES, DRAFT_ENV, SITE, variables
 
 B70 = ("--launcher", "qwen35-4b-w4a16")
+
+
+Typed = Callable[..., Done]
+
+
+@pytest.fixture
+def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+    """``bench WORDS`` in ``tmp_path`` without a process of its own, which would cost a second of imports each time."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str | Path) -> Done:
+        monkeypatch.setattr("sys.argv", ["bench", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert isinstance(ended.value.code, int)
+        return Done(ended.value.code, *capsys.readouterr())
+
+    return run
 
 
 @pytest.fixture
@@ -34,12 +54,12 @@ def test_version(tmp_path: Path) -> None:
 
 
 def test_help_lists_the_commands(tmp_path: Path) -> None:
-    for words in (["--help"], []):
-        done = bench(*words, cwd=tmp_path)
-        assert done.out.startswith("Usage: bench [OPTIONS] COMMAND [ARGS]...")
+    asked, needed = bench("--help", cwd=tmp_path), bench(cwd=tmp_path)
+    assert (asked.code, asked.err, needed.code, needed.out) == (0, "", 64, "")
+    for text in (asked.out, needed.err):
+        assert text.startswith("Usage: bench [OPTIONS] COMMAND [ARGS]...")
         for command in ("strict", "verify", "schema", "list"):
-            assert f"  {command} " in done.out
-    assert bench("--help", cwd=tmp_path).code == 0
+            assert f"  {command} " in text
     done = bench("strict", "--help", cwd=tmp_path)
     assert done.code == 0 and "--resume" in done.out and "--dry-run" in done.out
 
@@ -84,55 +104,55 @@ def test_list(tmp_path: Path) -> None:
         ([*B70, "--model-dir", "gone", "--engine", "process"], "model directory gone doesn't exist; give the director"),
     ],
 )
-def test_wrong_request_is_one_sentence_and_64(tmp_path: Path, words: list[str], sentence: str) -> None:
-    done = bench("strict", *words, cwd=tmp_path)
+def test_wrong_request_is_one_sentence_and_64(typed: Typed, tmp_path: Path, words: list[str], sentence: str) -> None:
+    done = typed("strict", *words)
     assert (done.code, done.out) == (64, "")
     assert done.sentence.startswith(sentence), done.sentence
     assert list(tmp_path.iterdir()) == [], "nothing was started or made"
 
 
-def test_wrong_option_is_64(tmp_path: Path) -> None:
+def test_wrong_option_is_64(typed: Typed) -> None:
     for words in (["strict", "--tpyo"], ["nope"], ["strict", "--mtp", "x"], ["strict", "--port", "0"], ["verify"]):
-        done = bench(*words, cwd=tmp_path)
+        done = typed(*words)
         assert done.code == 64, words
         assert done.out == "" and "Error" in done.err
 
 
-def test_unknown_fault_lists_the_known(tmp_path: Path) -> None:
-    done = bench("strict", "--launcher", "simulated", "--fault", "nope", cwd=tmp_path)
+def test_unknown_fault_lists_the_known(typed: Typed, tmp_path: Path) -> None:
+    done = typed("strict", "--launcher", "simulated", "--fault", "nope")
     assert done.code == 64
     assert done.err.startswith("bench: --fault nope: there is no fault 'nope'; use one of\n")
 
 
-def test_classpad_on_an_image_without_it_names_the_one_that_has_it(tmp_path: Path, model: Path) -> None:
-    done = bench("strict", *B70, "--image", "r276", "--classpad", "--model-dir", model, cwd=tmp_path)
+def test_classpad_on_an_image_without_it_names_the_one_that_has_it(typed: Typed, tmp_path: Path, model: Path) -> None:
+    done = typed("strict", *B70, "--image", "r276", "--classpad", "--model-dir", model)
     assert done.code == 64
     assert done.sentence == "image R276 has no classpad, which --classpad needs; use --image r293"
 
 
-def test_tp2_without_the_site_file_names_the_variables(tmp_path: Path, model: Path) -> None:
-    done = bench("strict", *B70, "--tp", "2", "--model-dir", model, "--dry-run", cwd=tmp_path)
+def test_tp2_without_the_site_file_names_the_variables(typed: Typed, tmp_path: Path, model: Path) -> None:
+    done = typed("strict", *B70, "--tp", "2", "--model-dir", model, "--dry-run")
     assert done.code == 64
     for name in SITE:
         assert name in done.sentence
     assert done.sentence.endswith("write them into a [env] table of a TOML file and give it with --site")
 
 
-def test_device_selector_in_the_site_file(tmp_path: Path, model: Path) -> None:
+def test_device_selector_in_the_site_file(typed: Typed, tmp_path: Path, model: Path) -> None:
     site = site_file(tmp_path, {"ONEAPI_DEVICE_SELECTOR": "level_zero:1"})
-    done = bench("strict", *B70, "--site", site, "--model-dir", model, "--dry-run", cwd=tmp_path)
+    done = typed("strict", *B70, "--site", site, "--model-dir", model, "--dry-run")
     assert done.code == 64
     assert done.sentence.startswith("ONEAPI_DEVICE_SELECTOR and ZE_AFFINITY_MASK are applied one after the other")
 
 
 @pytest.mark.parametrize("text", ["x = 1", "[env]\na = 1\n", "[env]\n[more]\n", "= ", ""])
-def test_odd_site_file(tmp_path: Path, text: str) -> None:
+def test_odd_site_file(typed: Typed, tmp_path: Path, text: str) -> None:
     (tmp_path / "site.toml").write_text(text)
-    done = bench("strict", "--launcher", "simulated", "--site", "site.toml", cwd=tmp_path)
+    done = typed("strict", "--launcher", "simulated", "--site", "site.toml")
     assert done.code == 64 and done.sentence.startswith("site file site.toml ")
 
 
-def test_swap_in_a_launcher_file(tmp_path: Path) -> None:
+def test_swap_in_a_launcher_file(typed: Typed, tmp_path: Path) -> None:
     launcher = write_launcher(tmp_path)
     container = '\n[container]\nshm_size = "8g"\nmemory = "12g"\nmemory_swap = "20g"\n'
     launcher.write_text(launcher.read_text() + container)
@@ -141,35 +161,35 @@ def test_swap_in_a_launcher_file(tmp_path: Path) -> None:
     assert "container.memory_swap (21474836480) must equal container.memory (12884901888)" in done.sentence
 
 
-def test_model_directories_that_are_none(tmp_path: Path) -> None:
+def test_model_directories_that_are_none(typed: Typed, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    done = bench("strict", *B70, "--engine", "process", "--model-dir", "empty", cwd=tmp_path)
+    done = typed("strict", *B70, "--engine", "process", "--model-dir", "empty")
     assert done.code == 64
     assert done.sentence == "model directory empty has no config.json; give the directory of the weights"
     (tmp_path / "empty" / "config.json").write_text("{}")
     (tmp_path / "empty" / "model.safetensors").symlink_to("/no/where")
-    done = bench("strict", *B70, "--engine", "process", "--model-dir", "empty", cwd=tmp_path)
+    done = typed("strict", *B70, "--engine", "process", "--model-dir", "empty")
     assert done.code == 64
     assert done.sentence == ("model file model.safetensors is a dangling link; download the file or remove the link")
 
 
-def test_out_that_can_not_be_written_is_2(tmp_path: Path) -> None:
+def test_out_that_can_not_be_written_is_2(typed: Typed, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = strict(tmp_path, write_launcher(tmp_path), "--out", "file/here")
     assert (done.code, done.out) == (2, "")
     assert done.sentence == "here can't hold a campaign (Not a directory); choose another --out"
 
 
-def test_verify_of_no_directory_is_64(tmp_path: Path) -> None:
-    done = bench("verify", "nowhere", cwd=tmp_path)
+def test_verify_of_no_directory_is_64(typed: Typed, tmp_path: Path) -> None:
+    done = typed("verify", "nowhere")
     assert done.code == 64 and done.sentence == "nowhere is not a directory; give the directory of a campaign"
-    done = bench("verify", ".", cwd=tmp_path)
+    done = typed("verify", ".")
     assert done.code == 1 and "has no journal.jsonl; give the directory of a campaign" in done.out
 
 
 @pytest.mark.parametrize("what", ["evidence", "server", "launcher", "image"])
-def test_schema_is_json_schema(tmp_path: Path, what: str) -> None:
-    done = bench("schema", what, cwd=tmp_path)
+def test_schema_is_json_schema(typed: Typed, tmp_path: Path, what: str) -> None:
+    done = typed("schema", what)
     assert (done.code, done.err) == (0, "")
     schema = json.loads(done.out)
     assert schema["type"] == "object" and schema["additionalProperties"] is False
@@ -194,8 +214,8 @@ def test_schema_is_json_schema(tmp_path: Path, what: str) -> None:
         assert schema["properties"]["schema"]["const"] == "b70-bench.evidence/1"
 
 
-def test_unknown_schema(tmp_path: Path) -> None:
-    done = bench("schema", "nope", cwd=tmp_path)
+def test_unknown_schema(typed: Typed, tmp_path: Path) -> None:
+    done = typed("schema", "nope")
     assert done.code == 64 and done.sentence.startswith("there is no schema 'nope'; use one of evidence")
 
 
@@ -212,8 +232,8 @@ def test_json_lines(tmp_path: Path) -> None:
     assert [row["index"] for row in lines if row["event"] == "row"] == [*range(12), *range(12)]
 
 
-def dry_run(cwd: Path, model: Path, *words: str | Path) -> list[Any]:
-    done = bench("strict", *B70, "--model-dir", model, "--dry-run", "--json", *words, cwd=cwd)
+def dry_run(typed: Typed, model: Path, *words: str | Path) -> list[Any]:
+    done = typed("strict", *B70, "--model-dir", model, "--dry-run", "--json", *words)
     assert done.code == 0, done.err
     # Notes ("image not checked") are lines of their own; the plans come last, as one list.
     text = done.out[done.out.index("\n[\n") + 1 :] if not done.out.startswith("[") else done.out
@@ -226,12 +246,12 @@ def dry_run(cwd: Path, model: Path, *words: str | Path) -> list[Any]:
 @pytest.mark.parametrize("tensor_parallel", [1, 2])
 @pytest.mark.parametrize("depth", [0, 3])
 def test_dry_run_shows_the_servers_of_the_contract(
-    tmp_path: Path, model: Path, depth: int, tensor_parallel: int, classpad: bool
+    typed: Typed, tmp_path: Path, model: Path, depth: int, tensor_parallel: int, classpad: bool
 ) -> None:
     words: list[str | Path] = ["--mtp", str(depth), "--tp", str(tensor_parallel)]
     words += ["--classpad", "--image", "r293"] if classpad else []
     words += ["--site", site_file(tmp_path, SITE)] if tensor_parallel == 2 else []
-    found = dry_run(tmp_path, model, *words)
+    found = dry_run(typed, model, *words)
     labels = ["mtp0-a", "mtp0-b", *([f"mtp{depth}-a", f"mtp{depth}-b"] if depth else [])]
     assert [item["plan"]["label"] for item in found] == labels
     for item in found:
@@ -286,3 +306,9 @@ def test_recorded_command_keeps_no_path_and_no_password(tmp_path: Path) -> None:
         "bench strict --mtp 0 --launcher fast.toml --out=experiments --proxy 'http://<dropped>@127.0.0.1:9'"
     )
     assert "secret" not in journal
+
+
+def test_one_wrong_request_as_a_process(tmp_path: Path) -> None:
+    assert bench("strict", *B70, "--mtp", "9", cwd=tmp_path) == Done(
+        64, "", "bench: launcher qwen35-4b-w4a16 has no MTP depth 9; use one of 0, 1, 2, 3, 4, 5, 6\n"
+    )

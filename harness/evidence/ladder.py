@@ -17,7 +17,7 @@ from harness.evidence.loading import AttemptFiles, ending, load_attempts, load_s
 from harness.evidence.schema import AttemptStatus, Start, Status
 from harness.measure.gates import Gate
 from harness.measure.identity import divergence
-from harness.measure.ladder import Batch, Rung, summarise_rung, withheld_sentence
+from harness.measure.ladder import Batch, Rung, RungClient, summarise_rung, withheld_sentence
 from harness.plan import LadderPlan
 from harness.suites import Suite, load_suite
 from harness.workloads.ladder import Slot, captured, slots
@@ -69,7 +69,8 @@ def derive_ladder(
     tied = next((item.sequential for item in reversed(measured) if item.sequential), None)
     facts, gate = _tie(start, source, mtp0, tied, [slot.id for slot in known])
     batches = [batch for item in measured for batch in item.attempt.batches]
-    rungs = _rungs(plan, start.plan.depth, batches)
+    clients = [client for item in measured for client in item.attempt.clients]
+    rungs = _rungs(plan, start.plan.depth, batches, clients)
     return _evidence(start, events, plan, attempts, facts, gate, batches, rungs)
 
 
@@ -112,12 +113,13 @@ def _tie(
     return facts, [gate]
 
 
-def _rungs(plan: LadderPlan, depth: int, batches: Sequence[Batch]) -> list[Rung]:
+def _rungs(plan: LadderPlan, depth: int, batches: Sequence[Batch], clients: Sequence[RungClient]) -> list[Rung]:
     made = []
     for rung in plan.rungs:
         mine = [batch for batch in batches if batch.rung == rung]
         if mine:
-            made.append(summarise_rung(rung, mine, captured=captured(rung, depth, plan.ceiling)))
+            seen = [client for client in clients if client.rung == rung]
+            made.append(summarise_rung(rung, mine, seen, captured=captured(rung, depth, plan.ceiling)))
     return made
 
 

@@ -78,8 +78,12 @@ def derive_ladder_attempt(
     """Everything evidence says of one server of a ladder; ``mtp0`` are the oracle's answers, None at MTP0."""
     capture = files.capture
     by_id = {slot.id: slot for slot in slots}
-    sequential, own = _sequential(capture, by_id, plan)
-    batches = _batches(capture, by_id, plan, ladder_plan, own, mtp0)
+    sequential, own, counts = _sequential(capture, by_id, plan)
+    grouped = _grouped(capture)
+    batches = [
+        derive_batch(rung, number, items, by_id, plan, ladder_plan, own, mtp0)
+        for (rung, number), items in grouped.items()
+    ]
     right, wrong = _pulses(plan, capture)
     sent = [item for item in capture.exchanges if item[0].kind in (SEQUENTIAL, BATCH)] if capture is not None else []
     attempt = LadderAttempt(
@@ -91,6 +95,7 @@ def derive_ladder_attempt(
         server=files.server,
         sequential=sequential,
         batches=batches,
+        clients=_clients(grouped, batches),
         canaries_before=canaries_of(plan, capture, "before"),
         canaries_after=canaries_of(plan, capture, "after"),
         pulses=right,
@@ -100,7 +105,8 @@ def derive_ladder_attempt(
         gates=[],
     )
     if files.status is AttemptStatus.COMPLETE:
-        found = _gates(attempt, files, plan, host, sent)
+        counts += [item.tokens if item.complete else None for batch in batches for item in batch.requests]
+        found = _gates(attempt, files, host, counts)
         attempt = attempt.model_copy(update={"gates": found})
     return LadderAnswers(attempt, own)
 
@@ -115,12 +121,15 @@ def _together(sent: Sequence[tuple[Tag, Exchange]]) -> list[list[Exchange]]:
 
 def _sequential(
     capture: Capture | None, slots: Mapping[str, Slot], plan: ServerPlan
-) -> tuple[Sequential, dict[str, tuple[int, ...]]]:
+) -> tuple[Sequential, dict[str, tuple[int, ...]], list[int | None]]:
+    """What the sequential answers were, the whole ones by slot, and the tokens that the server counted for each."""
+    counts: list[int | None] = []
     answers: dict[str, tuple[int, ...]] = {}
     problems, warnings, asked = [], [], 0
     for tag, exchange in capture.of_kind(SEQUENTIAL, "seq") if capture is not None else []:
         asked += 1
         completion = parse_completion(exchange)
+        counts.append(completion.usage.completion_tokens if completion.usage is not None else None)
         problem = _unasked(tag, exchange, slots, plan) or problem_of(completion)
         if problem is None and is_degenerate(completion.token_ids):
             problem = "a degenerate answer"
@@ -129,7 +138,7 @@ def _sequential(
         else:
             problems.append(f"{tag.name}: {problem}")
         warnings += [f"{tag.name}: {note}" for note in completion.notes]
-    return Sequential(slots=asked, answered=len(answers), problems=problems, warnings=warnings), answers
+    return Sequential(slots=asked, answered=len(answers), problems=problems, warnings=warnings), answers, counts
 
 
 def _unasked(tag: Tag, exchange: Exchange, slots: Mapping[str, Slot], plan: ServerPlan) -> str | None:
@@ -140,25 +149,52 @@ def _unasked(tag: Tag, exchange: Exchange, slots: Mapping[str, Slot], plan: Serv
     return None
 
 
-def _batches(
-    capture: Capture | None,
-    slots: Mapping[str, Slot],
-    plan: ServerPlan,
-    ladder_plan: LadderPlan,
-    own: Answers,
-    mtp0: Answers | None,
-) -> list[ladder.Batch]:
-    grouped: dict[str, list[tuple[Tag, Exchange]]] = {}
+def _grouped(capture: Capture | None) -> dict[tuple[int, int], list[tuple[Tag, Exchange]]]:
+    """Whole batches by (rung, pass), in the order sent."""
+    grouped: dict[tuple[int, int], list[tuple[Tag, Exchange]]] = {}
     for tag, exchange in capture.exchanges if capture is not None else []:
-        if tag.kind == BATCH and parse_stage(tag.stage) is not None:
-            grouped.setdefault(tag.stage, []).append((tag, exchange))
+        place = parse_stage(tag.stage) if tag.kind == BATCH else None
+        if place is not None:
+            grouped.setdefault(place, []).append((tag, exchange))
+    # A kill in mid-batch leaves fewer requests, or one without an end: that batch was never measured.
+    return {
+        (rung, number): sent
+        for (rung, number), sent in grouped.items()
+        if len(sent) == rung and all(exchange.ending is not Ending.INTERRUPTED for _, exchange in sent)
+    }
+
+
+def _clients(
+    grouped: Mapping[tuple[int, int], Sequence[tuple[Tag, Exchange]]], batches: Sequence[ladder.Batch]
+) -> list[ladder.RungClient]:
+    """The client at each rung, over its passes: one late read of forty is no bottleneck, one in a hundred is."""
     made = []
-    for stage, sent in grouped.items():
-        rung, number = parse_stage(stage) or (0, 0)
-        # A kill in mid-batch leaves fewer requests, or one without an end: that batch was never measured.
-        if len(sent) == rung and all(exchange.ending is not Ending.INTERRUPTED for _, exchange in sent):
-            made.append(derive_batch(rung, number, sent, slots, plan, ladder_plan, own, mtp0))
+    for rung in dict.fromkeys(batch.rung for batch in batches):
+        passes = [[exchange for _, exchange in sent] for (users, _), sent in grouped.items() if users == rung]
+        lags = [lag for batch in passes for exchange in batch for lag in kernel_lags_us(exchange)]
+        gaps = [gap for batch in passes for exchange in batch for gap in read_gaps_ms(exchange)]
+        spent = [cpu_and_wall(batch) for batch in passes]
+        wall = sum(item[1] for item in spent)
+        share = sum(item[0] for item in spent) / wall if wall > 0 else None
+        gate = gates.client_gate(f"c{rung}", [], lags, gaps, share, "")
+        made.append(
+            ladder.RungClient(
+                rung=rung,
+                reads=sum(len(exchange.sizes) for batch in passes for exchange in batch),
+                lag_p99_us=rates.p99_or_max(lags),
+                median_gap_ms=rates.median(gaps),
+                cpu_share=share,
+                failures=[item for item in gate.failures if "there is no row" not in item],
+            )
+        )
     return made
+
+
+def read_gaps_ms(exchange: Exchange) -> list[float]:
+    """Gaps between the reads of one stream from its first event on, milliseconds; reads of one instant are one."""
+    times = list(dict.fromkeys(exchange.at_ns))
+    # The head comes before the first token; what follows it are chunks.
+    return [(later - earlier) / 1e6 for earlier, later in itertools.pairwise(times[1:])]
 
 
 def derive_batch(
@@ -172,7 +208,7 @@ def derive_batch(
     mtp0: Answers | None,
 ) -> ladder.Batch:
     """One rung in one pass, from its exchanges in the order of the slots."""
-    requests, arrivals, gaps, coalesced = [], [], [], 0
+    requests, arrivals, coalesced = [], [], 0
     for position, (tag, exchange) in enumerate(sent):
         completion = parse_completion(exchange)
         released = (exchange.released_ns or 0) / 1e6
@@ -183,7 +219,6 @@ def derive_batch(
         chunks = [(ns / 1e6 + released, size) for ns, size in _pairs(completion)]
         last = completion.end_ns / 1e6 + released
         arrivals.append(ladder.Arrivals(chunks=chunks, last_byte_ms=last))
-        gaps += [later - earlier for (earlier, _), (later, _) in itertools.pairwise(chunks)]
         coalesced += len(completion.chunk_ns) - len(set(completion.chunk_ns))
         requests.append(
             ladder.Request(
@@ -215,7 +250,6 @@ def derive_batch(
     reads = sum(len(exchange.sizes) for exchange in exchanges)
     cpu_s, wall_s = cpu_and_wall(exchanges)
     share = cpu_s / wall_s if wall_s > 0 else None
-    gate = gates.client_gate(f"c{rung} pass {number}", [], lags, gaps, share, "")
     return ladder.Batch(
         rung=rung,
         number=number,
@@ -233,7 +267,6 @@ def derive_batch(
         reads=reads,
         coalesced_reads=coalesced,
         release_error_max_ms=max((abs(r.released_ms - r.asked_release_ms) for r in requests), default=0.0),
-        client_failures=[item for item in gate.failures if "there is no row" not in item],
     )
 
 
@@ -259,32 +292,16 @@ def _pulses(plan: ServerPlan, capture: Capture | None) -> tuple[int, list[str]]:
     return right, wrong
 
 
-def _gates(
-    attempt: LadderAttempt,
-    files: AttemptFiles,
-    plan: ServerPlan,
-    host: Host,
-    sent: Sequence[tuple[Tag, Exchange]],
-) -> list[Gate]:
+def _gates(attempt: LadderAttempt, files: AttemptFiles, host: Host, counts: Sequence[int | None]) -> list[Gate]:
     label = attempt.label
-    whole = attempt.canaries_before, attempt.canaries_after
-    canary = canary_gate(label, *whole)
+    canary = canary_gate(label, attempt.canaries_before, attempt.canaries_after)
     failures = [*canary.failures, *(f"{label}: {problem}" for problem in attempt.pulse_problems)]
     canary = canary.model_copy(update={"failures": failures, "passed": not failures})
     sequential = [f"{label}: sequential answer of {problem}" for problem in attempt.sequential.problems]
     if not attempt.sequential.slots:
         sequential.append(f"{label}: the sequential oracle was not asked")
     stream = Gate(name="sequential", subject=label, passed=not sequential, failures=sequential)
-    return [canary, stream, fresh_of(label, files, _tokens(sent)), host_gate(label, host)]
-
-
-def _tokens(sent: Sequence[tuple[Tag, Exchange]]) -> list[int | None]:
-    """usage.completion_tokens of every measured request."""
-    counts: list[int | None] = []
-    for _, exchange in sent:
-        usage = parse_completion(exchange).usage
-        counts.append(usage.completion_tokens if usage is not None else None)
-    return counts
+    return [canary, stream, fresh_of(label, files, counts), host_gate(label, host)]
 
 
 def answers_sha256(answers: Answers) -> str:

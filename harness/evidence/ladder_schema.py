@@ -6,7 +6,7 @@ from pydantic import Field
 
 from harness.evidence.schema import AttemptStatus, ClientFacts, Evidence, Model, ServerRecord, Start, Status
 from harness.measure.gates import Gate
-from harness.measure.ladder import Batch, Rung
+from harness.measure.ladder import Batch, Rung, RungClient
 from harness.measure.metrics import Acceptance
 from harness.workloads.canaries import CanaryVerdict
 
@@ -50,6 +50,8 @@ class LadderAttempt(Model):
     sequential: Sequential
     batches: list[Batch]
     """in the order sent"""
+    clients: list[RungClient]
+    """the client at each rung of this server"""
     canaries_before: CanaryVerdict | None
     canaries_after: CanaryVerdict | None
     pulses: int

@@ -85,8 +85,21 @@ class Batch(Frozen):
     """reads that brought more than one event"""
     release_error_max_ms: float
     """largest difference of a real release from the asked one"""
-    client_failures: list[str]
-    """why the client may have been the bottleneck (contract section 6); empty when it wasn't"""
+
+
+class RungClient(Frozen):
+    """The client's own truth at one rung, over all its passes on one server (contract section 6)."""
+
+    rung: int
+    reads: int
+    lag_p99_us: float | None
+    """maximum below 100 reads; null without kernel times"""
+    median_gap_ms: float | None
+    """between the chunks of one stream"""
+    cpu_share: float | None
+    """of one core, of the busiest client process"""
+    failures: list[str]
+    """why the client may have been the bottleneck; empty when it wasn't"""
 
 
 class Site(Frozen):
@@ -203,7 +216,9 @@ def published_rate(rates_by_pass: Mapping[int, float | None]) -> float | None:
     return rates.median(value for value in shown if value is not None)
 
 
-def summarise_rung(rung: int, batches: Sequence[Batch], *, captured: bool | None) -> Rung:
+def summarise_rung(
+    rung: int, batches: Sequence[Batch], clients: Sequence[RungClient], *, captured: bool | None
+) -> Rung:
     """All passes of one rung → its rate, exactness and whether it may be shown. Raises ValueError without a batch."""
     requests = [item for batch in batches for item in batch.requests]
     exact = sum(item.exact for item in requests)
@@ -220,7 +235,7 @@ def summarise_rung(rung: int, batches: Sequence[Batch], *, captured: bool | None
         why.append(f"c{rung}: {len(uncached)} requests have no cached_tokens of 0")
     if any(item.degenerate for item in requests):
         why.append(f"c{rung}: a degenerate answer, the server is poisoned")
-    why += [failure for batch in batches for failure in batch.client_failures]
+    why += [failure for client in clients for failure in client.failures]
     return Rung(
         rung=rung,
         captured=captured,

@@ -3,12 +3,17 @@
 h11 reads the framing. Pure: any bytes whatever end in a :class:`HttpResponse`, never in an exception.
 """
 
+import bisect
+import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import h11
 
 from harness.wire.exchange import Ending, Exchange
+
+_SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n")
 
 MAX_HEAD_BYTES = 64 * 1024
 """Longest status line with headers, interim answers included, in bytes."""
@@ -42,6 +47,13 @@ def decode_response(exchange: Exchange) -> HttpResponse:
         error = "no status was recorded" if ended and exchange.status is None else ""
         return HttpResponse(exchange.status, headers, list(_reads(exchange)), complete=ended, error=error)
 
+    regular = read_regular(exchange)
+    return read_by_h11(exchange) if regular is None else regular
+
+
+def read_by_h11(exchange: Exchange) -> HttpResponse:
+    """The whole framing by h11: right for everything, 8 µs an event."""
+    ended = exchange.ending in (Ending.CLOSED, Ending.DONE)
     response = HttpResponse()
     try:
         _read(exchange, response)
@@ -58,6 +70,46 @@ def decode_response(exchange: Exchange) -> HttpResponse:
         # neither header: the end of file is the end of the body (RFC 9112 section 6.3, rule 8)
         response.complete = exchange.ending is Ending.CLOSED
     return response
+
+
+def read_regular(exchange: Exchange) -> HttpResponse | None:
+    """The usual answer, ten times faster: one head, plain chunks, the last chunk; None for anything else.
+
+    h11 reads the head here too. A ladder of twenty passes has 300,000 events, whose framing is always the same.
+    """
+    data = exchange.data
+    start = data.find(b"\r\n\r\n") + 4
+    if start < 4 or start > MAX_HEAD_BYTES or sum(exchange.sizes) != len(data):
+        return None
+    head = HttpResponse()
+    try:
+        _read(Exchange(b"", 0, 0, exchange.ending, data=data[:start], sizes=[start], at_ns=[0]), head)
+    except h11.ProtocolError:
+        return None
+    if head.status is None or head.complete or head.values("content-length"):
+        return None
+    if [value.lower() for value in head.values("transfer-encoding")] != ["chunked"]:
+        return None
+    ends = list(itertools.accumulate(exchange.sizes))
+    read, body = bisect.bisect_right(ends, start), head.body
+    while True:
+        size_line = _SIZE_LINE.match(data, start)
+        if size_line is None:
+            return None
+        start, size = size_line.end(), int(size_line[1], 16)
+        end = start + size
+        if data[end : end + 2] != b"\r\n":
+            return None
+        if not size:
+            head.complete, head.trailing = True, data[end + 2 :]
+            return head
+        while start < end:
+            while ends[read] <= start:
+                read += 1
+            cut = min(end, ends[read])
+            body.append((exchange.at_ns[read], data[start:cut]))
+            start = cut
+        start = end + 2
 
 
 def _reads(exchange: Exchange) -> Iterator[tuple[int, bytes]]:

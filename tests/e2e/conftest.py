@@ -97,7 +97,7 @@ class QuickLane:
     image: str
     prompts: int = 5
 
-    def __call__(self, *server: str, step_us: int = 300) -> list[str]:
+    def __call__(self, *server: str, step_us: int = 1000) -> list[str]:
         """The options that use it; ``server`` are arguments of its servers, ``step_us`` the time of a decode step."""
         self.folder.mkdir(exist_ok=True)
         image, suite = self.folder / "image.toml", self.folder / "suite.json"

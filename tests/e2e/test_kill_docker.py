@@ -109,7 +109,7 @@ def test_a_server_that_vanishes_leaves_no_container_and_offers_a_resume(
 def test_after_kill_9_the_leftover_is_known_and_a_resume_takes_a_fresh_server(
     bench: Benches, docker_client: Any, quick: QuickLane, tmp_path: Path
 ) -> None:
-    options = [*quick(step_us=500), "--mtp", "0"]
+    options = [*quick(), "--mtp", "0"]
     killed = bench(tmp_path / "out", *options)
     killed.event("row", BEGIN_S, label="mtp0-b", index=1)
     killed.send(signal.SIGKILL)
