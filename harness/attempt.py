@@ -2,13 +2,13 @@
 
 import contextlib
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.errors import BenchError, FreshnessError, Interrupted, LaunchError
 from harness.evidence import store
 from harness.evidence.schema import AttemptStatus, ServerRecord
-from harness.evidence.sentences import without_paths
+from harness.evidence.sentences import answer_without_paths, log_without_paths, without_paths
 from harness.host.memory import wait_for_memory
 from harness.launch import proof
 from harness.launch.control import ControlClient
@@ -19,7 +19,7 @@ from harness.sender import Access, Sender
 from harness.session import Session, Work
 from harness.signals import SignalGuard
 from harness.watching import Watcher
-from harness.wire.capture import CaptureWriter
+from harness.wire.capture import CaptureWriter, Control
 
 SIMULATED_POLL_S = 0.1
 """The embedded server starts in a moment; every other one is asked each second (contract section 2)"""
@@ -132,7 +132,9 @@ class Attempt:
         sender = Sender(endpoint, around.access, self._folder / store.CAPTURE, {"label": plan.label})
         self._capture = sender.capture
         self._control = control = ControlClient(
-            server.endpoint, record=sender.record, headers=dict(around.access.secret_headers)
+            server.endpoint,
+            record=lambda answer: sender.record(self._reduced(answer)),
+            headers=dict(around.access.secret_headers),
         )
         session = Session(plan, server, sender, control, log, self._stage)
         self._record.readiness = wait_ready(
@@ -152,6 +154,17 @@ class Attempt:
         self._work.run(session)
         session.refuse_dead()
 
+    def _reduced(self, answer: Control) -> Control:
+        return replace(answer, body=answer_without_paths(answer.body, self._around.roles()))
+
+    def _reduce_log(self) -> None:
+        """A process on the host logs the host's paths; a container knows none."""
+        path = self._folder / store.LOG
+        log = path.read_bytes()
+        reduced = log_without_paths(log, self._around.roles())
+        if reduced != log:
+            store.write_atomic(path, reduced)
+
     def _list_cache(self, cache: Path) -> None:
         self._record.cache_before = store.list_caches(cache)
 
@@ -164,6 +177,9 @@ class Attempt:
             stop = self._server.stop()
             self._record.stop = stop
             self._record.inspect = self._server.last_inspect() or self._record.inspect
+            if self.plan.engine != "docker":
+                with contextlib.suppress(OSError, BenchError):
+                    self._reduce_log()
         self._record.error = without_paths(error, self._around.roles())
         with contextlib.suppress(OSError, BenchError):
             if self._record.cache_before is not None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.attempt import CACHES, Attempt, Surroundings
-from harness.errors import BenchError, ExitCode, Interrupted, UsageError
+from harness.errors import BenchError, ExitCode, Interrupted, LaunchError, UsageError
 from harness.evidence import journal, store
 from harness.evidence.derive import derive
 from harness.evidence.ladder import ORACLE, ORACLE_LABEL, ladder_slots, sequential_answers
@@ -18,8 +18,10 @@ from harness.evidence.sentences import without_paths
 from harness.host.facts import Host, host_facts, tool_facts
 from harness.host.lock import Locks, card_locks
 from harness.ladder_work import LadderWork, SequentialWork
+from harness.measure.selftest import Proxy, SelfTest
 from harness.plan import CampaignPlan, ServerPlan, oracle_differences
 from harness.preparing import Options, Prepared, campaign_name, prepare
+from harness.selftest.run import USERS, self_test
 from harness.sender import Access
 from harness.session import Work
 from harness.signals import SignalGuard
@@ -36,10 +38,11 @@ def run_campaign(options: Options, watcher: Watcher, *, resume: Path | None = No
     with guard.installed():
         prepared = prepare(options, watcher.note)
         with Locks(card_locks(_cards(prepared))):
+            tested = _self_test(prepared, watcher) if resume is None else None
             directory = _new_directory(options, prepared) if resume is None else _existing(resume)
             with Locks([directory]):
                 if resume is None:
-                    start, done = _start(options, prepared, directory.name), list[str]()
+                    start, done = _start(options, prepared, directory.name, tested), list[str]()
                     store.write_atomic(directory / store.SUITE, prepared.suite_path.read_bytes())
                     if prepared.oracle is not None:
                         store.write_atomic(directory / ORACLE, prepared.oracle)
@@ -86,7 +89,28 @@ def _cards(prepared: Prepared) -> str | None:
     return None if variable is None else prepared.plan.servers[0].env.get(variable)
 
 
-def _start(options: Options, prepared: Prepared, campaign_id: str) -> Start:
+def _self_test(prepared: Prepared, watcher: Watcher) -> SelfTest | str | None:
+    """What this machine's client does, before a ladder's first server; a sentence when it can't be found out."""
+    ladder, image = prepared.plan.ladder, prepared.image_file
+    if ladder is None:
+        return None
+    top, proxy, why = ladder.rungs[-1], None, "not applicable: the server is in no container of ours"
+    if ladder.direct:
+        why = "not applicable: --direct goes around it"
+    elif prepared.plan.engine == "docker" and image is not None:
+        from harness.selftest.proxy import measure_proxy
+
+        def proxy() -> Proxy:
+            return measure_proxy(image)
+
+    try:
+        users = sorted({top, *(count for count in USERS if count < top)})
+        return self_test(users=users, proxy=proxy, no_proxy=why, progress=watcher.note)
+    except LaunchError as error:
+        return f"client self-test: unknown ({error})"
+
+
+def _start(options: Options, prepared: Prepared, campaign_id: str, tested: SelfTest | str | None) -> Start:
     suite, host = prepared.suite, host_facts()
     prompts = [SuitePrompt(id=item.id, prompt_class=item.prompt_class, sha256=item.sha256) for item in suite.prompts]
     return Start(
@@ -102,7 +126,8 @@ def _start(options: Options, prepared: Prepared, campaign_id: str) -> Start:
         tool=tool_facts(),
         command=options.command,
         depth_env=sorted(oracle_differences(prepared.lane)[0]),
-        unknown=_unknown(prepared, host),
+        unknown=[*_unknown(prepared, host), *([tested] if isinstance(tested, str) else [])],
+        self_test=None if isinstance(tested, str) else tested,
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.errors import BenchError, ExitCode, UsageError
+from harness.errors import BenchError, EvidenceError, ExitCode, UsageError
 
 if TYPE_CHECKING:
     from harness.preparing import LadderOptions, Options
@@ -243,6 +243,52 @@ def verify(
                 f"{result.gates} gates re-derived"
             )
     raise typer.Exit(ExitCode.OK if result.ok else ExitCode.GATE_FAILED)
+
+
+@app.command()
+def show(
+    directory: Annotated[Path, typer.Argument(help="A campaign directory.")],
+    svg: Annotated[Path | None, typer.Option(help="Also draw it as an SVG file.")] = None,
+) -> None:
+    """Print a campaign's closing summary again, after re-deriving it; nothing that doesn't verify is shown."""
+    from rich.console import Console
+
+    from harness.evidence.verify import headline
+    from harness.evidence.verify import verify as check
+    from harness.summary import summary
+
+    if not directory.is_dir():
+        raise UsageError(f"{directory} is not a directory; give the directory of a campaign")
+    result = check(directory)
+    if not result.ok or result.evidence is None:
+        raise EvidenceError(f"{directory.name} {headline(result)}")
+    console = Console(record=svg is not None, width=None if sys.stdout.isatty() else 150)
+    for part in summary(result.evidence, directory, result.evidence.start.command):
+        console.print(part)
+    if svg is not None:
+        try:
+            svg.write_text(console.export_svg(title=directory.name), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{svg.name} can't be written ({error.strerror}); choose another --svg") from None
+    raise typer.Exit(result.evidence.exit_code)
+
+
+@app.command()
+def ties(
+    directory: Annotated[Path, typer.Argument(help="The campaign directory of a ladder.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The suite file to write; it must not exist.")],
+) -> None:
+    """Write the prompts whose answers left their oracle as a suite, for --suite FILE --verbatim."""
+    from harness.evidence.store import dump_json, write_atomic
+    from harness.evidence.ties import tie_suite
+
+    if not directory.is_dir():
+        raise UsageError(f"{directory} is not a directory; give the directory of a ladder")
+    if out.exists():
+        raise UsageError(f"{out.name} exists already; choose another --out, or remove it first")
+    suite = tie_suite(directory)
+    write_atomic(out, dump_json(suite))
+    typer.echo(f"{out}: {len(suite['prompts'])} prompts that left their oracle in {directory.name}")
 
 
 @app.command()

@@ -198,12 +198,12 @@ class LiveFace:
     def __init__(self, console: Console, command: str) -> None:
         self._console = console
         self._command = command
-        self._live = Live(console=console, refresh_per_second=5, transient=True, get_renderable=self._draw)
         self._seen: dict[str, _Seen] = {}
         self._gates: list[Gate] = []
         self._notes: list[str] = []
         self._title = ""
-        self._begun = time.monotonic()
+        # Last: it draws once while it is made.
+        self._live = Live(console=console, refresh_per_second=5, transient=True, get_renderable=self._draw)
 
     def campaign(self, directory: Path, start: Start, done: Sequence[str]) -> None:
         """See harness.watching.Watcher."""
@@ -213,12 +213,14 @@ class LiveFace:
         for server in plan.servers:
             kept = server.label in done
             self._seen[server.label] = _Seen(stage="kept" if kept else "waiting", total=len(start.suite.prompts))
-        self._begun = time.monotonic()
         self._live.start()
 
     def note(self, text: str) -> None:
         """See harness.watching.Watcher."""
-        self._notes.append(text)
+        if self._live.is_started:
+            self._notes.append(text)
+        else:
+            self._console.print(Text(text))
 
     def attempt(self, label: str, directory: str) -> None:
         """See harness.watching.Watcher."""

@@ -13,12 +13,22 @@ from harness.evidence.schema import FileEntry, ModelFacts
 from harness.lanes import EngineName, Image, Lane, load_image, load_lane
 from harness.launch.engines import create_engine
 from harness.launch.server import Engine, ImageFacts, Places
-from harness.plan import CampaignPlan, ServerPlan, canonical_json, check_choice, check_image, server_plan, strict_labels
+from harness.plan import (
+    HIGH_SHAPE,
+    CampaignPlan,
+    ServerPlan,
+    canonical_json,
+    check_choice,
+    check_image,
+    oracle_differences,
+    server_plan,
+    strict_labels,
+)
 from harness.preparing_ladder import ladder_plan, ladder_servers, take_oracle
 from harness.simulated.faults import parse_faults
 from harness.suites import Suite, load_suite
 from harness.wire.transport import Deadlines
-from harness.workloads.ladder import shape_for
+from harness.workloads.ladder import LOW_CEILING, shape_for
 
 Note = Callable[[str], None]
 """Called with something a person should know"""
@@ -102,6 +112,8 @@ def prepare(options: Options, note: Note, *, dry: bool = False) -> Prepared:
     ladder = options.ladder
     suite = load_suite(str(suite_path), need_classes=ladder is None)
     shape = "strict" if ladder is None else shape_for(ladder.rungs)
+    if ladder is not None and shape == HIGH_SHAPE and not dry:
+        note(f"c{max(ladder.rungs)} is above {LOW_CEILING} users, so all rungs run on the shape {shape}")
     image_name = options.image or (lane.images[0] if lane.images else None)
     image_file = load_image(image_name) if image_name is not None and name == "docker" else None
     check_image(lane, image_file, classpad=options.classpad, depth=options.depth)
@@ -132,7 +144,14 @@ def prepare(options: Options, note: Note, *, dry: bool = False) -> Prepared:
     ]
     oracle = None
     if ladder is not None and ladder.oracle is not None:
-        oracle = take_oracle(ladder.oracle, servers[-1], suite, ladder)
+        oracle = take_oracle(
+            ladder.oracle,
+            servers[-1],
+            suite,
+            ladder,
+            depth_env=oracle_differences(lane)[0],
+            model_sha256=None if model is None else model.sha256,
+        )
     plan = CampaignPlan(
         kind="strict" if ladder is None else "ladder",
         lane=lane.name,

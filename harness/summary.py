@@ -12,7 +12,7 @@ from harness.evidence.derive import verdict
 from harness.evidence.ladder_schema import AnyEvidence, LadderEvidence
 from harness.evidence.schema import AttemptStatus, Evidence, Pair, Status
 from harness.measure.gates import Gate
-from harness.selftest.run import SelfTest
+from harness.measure.selftest import SelfTest
 
 LINE = 150
 """Characters of a reason that the summary shows"""
@@ -72,6 +72,8 @@ def ladder_table(evidence: LadderEvidence) -> list[RenderableType]:
             Text("withheld", style="red") if rung.withheld else Text("yes", style="green"),
         )
     parts: list[RenderableType] = [table, Text(evidence.scope)]
+    if evidence.start.self_test is not None:
+        parts.append(Text(self_test_line(evidence.start.self_test)))
     missed = [(rung, site) for rung in evidence.rungs for site in rung.sites]
     for rung, site in missed[:8]:
         where = f"c{rung.rung} {site.slot} at token {site.index}"
@@ -158,6 +160,19 @@ def _relative(directory: Path) -> str:
         return str(directory.resolve().relative_to(Path.cwd()))
     except ValueError:
         return str(directory)
+
+
+def self_test_line(result: SelfTest) -> str:
+    """The self-test in one line: its largest number of streams, and Docker's port proxy where it was measured."""
+    point = result.points[-1]
+    line = (
+        f"client self-test at {point.users} streams: {point.lost} of {point.events + point.lost} events lost, "
+        f"{number(point.cpu_us_per_event, 'µs', 1)} CPU an event, TTFT {number(point.ttft_error_p50_ms, 'ms')} late, "
+        f"timestamps p99 {number(point.timestamp_error_p99_us, 'µs', 0)} late"
+    )
+    if result.proxy is not None:
+        line += f"; Docker's port proxy adds {number(result.proxy.added_p50_us, 'µs', 0)}"
+    return line
 
 
 def self_test_table(result: SelfTest) -> list[RenderableType]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from harness.errors import EvidenceError, ExitCode
 from harness.evidence import journal
+from harness.evidence.arms import arm_of
 from harness.evidence.attempts import derive_attempt
 from harness.evidence.ladder import derive_ladder
 from harness.evidence.ladder_schema import LadderEvidence
@@ -19,8 +20,8 @@ from harness.evidence.schema import (
 )
 from harness.evidence.store import SUITE
 from harness.measure import rates
-from harness.measure.gates import Arm, Gate, identity_gate
-from harness.plan import SPECULATIVE_FLAG, ServerPlan
+from harness.measure.gates import Gate, identity_gate
+from harness.plan import SPECULATIVE_FLAG
 from harness.suites import load_suite
 
 SPREAD_LIMIT = 0.01
@@ -103,29 +104,10 @@ def _without_rate(attempts: dict[str, Attempt]) -> list[str]:
     ]
 
 
-def _arm(start: Start, attempt: Attempt, plan: ServerPlan) -> Arm:
-    server = attempt.server
-    applied = server.applied if server is not None else None
-    readiness = server.readiness if server is not None else None
-    image_id = (applied.image_id if applied is not None else None) or ""
-    if not image_id and plan.engine != "attach" and readiness is not None and readiness.version:
-        image_id = f"{plan.engine}:{readiness.version}"
-    return Arm(
-        label=attempt.label,
-        rows=attempt.rows,
-        server_id=applied.server_id if applied is not None else "",
-        image_id=image_id,
-        suite_sha256=start.suite.sha256,
-        environment=applied.env if applied is not None else {},
-        arguments=applied.arguments if applied is not None else [],
-        depth=plan.depth,
-    )
-
-
 def _identity_gates(start: Start, attempts: dict[str, Attempt]) -> list[Gate]:
     depth = start.plan.depth
     arms = {
-        plan.label: _arm(start, attempts[plan.label], plan)
+        plan.label: arm_of(start, plan.label, attempts[plan.label].server, plan, attempts[plan.label].rows)
         for plan in start.plan.servers
         if plan.label in attempts and attempts[plan.label].status is AttemptStatus.COMPLETE
     }

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from harness.errors import EvidenceError, ExitCode
 from harness.evidence import journal, store
+from harness.evidence.arms import arm_of
 from harness.evidence.ladder_attempts import (
     Answers,
     LadderAnswers,
@@ -12,15 +13,16 @@ from harness.evidence.ladder_attempts import (
     derive_ladder_attempt,
     load_answers,
 )
+from harness.evidence.ladder_passes import Passes
 from harness.evidence.ladder_schema import LadderAttempt, LadderEvidence, OracleFacts
 from harness.evidence.loading import AttemptFiles, ending, load_attempts, load_start
 from harness.evidence.schema import AttemptStatus, Start, Status
-from harness.measure.gates import Gate
+from harness.measure.gates import Gate, setup_failures
 from harness.measure.identity import divergence
-from harness.measure.ladder import Batch, Rung, RungClient, summarise_rung, withheld_sentence
-from harness.plan import LadderPlan
+from harness.measure.ladder import Rung, RungClient, withheld_sentence
+from harness.plan import SPECULATIVE_FLAG, LadderPlan
 from harness.suites import Suite, load_suite
-from harness.workloads.ladder import Slot, captured, slots
+from harness.workloads.ladder import Slot, slots
 
 ORACLE = "oracle.json"
 """Sequential answers taken from an earlier MTP0 campaign"""
@@ -65,13 +67,11 @@ def derive_ladder(
             answers = None if own else (mtp0 or {})
             measured.append(derive_ladder_attempt(item, known, server, plan, start.host, answers))
     every += measured
-    attempts = [item.attempt for item in every]
-    tied = next((item.sequential for item in reversed(measured) if item.sequential), None)
-    facts, gate = _tie(start, source, mtp0, tied, [slot.id for slot in known])
-    batches = [batch for item in measured for batch in item.attempt.batches]
+    base = next((item for item in reversed(every) if item.attempt.label == ORACLE_LABEL), None)
+    facts, gates = _ties(start, source, base, mtp0, measured, [slot.id for slot in known])
+    passes = Passes(plan, [item.attempt for item in measured])
     clients = [client for item in measured for client in item.attempt.clients]
-    rungs = _rungs(plan, start.plan.depth, batches, clients)
-    return _evidence(start, events, plan, attempts, facts, gate, batches, rungs)
+    return _evidence(start, events, plan, [item.attempt for item in every], facts, gates, passes, clients)
 
 
 def _external_oracle(directory: Path, start: Start, plan: LadderPlan) -> Answers | None:
@@ -87,53 +87,58 @@ def _external_oracle(directory: Path, start: Start, plan: LadderPlan) -> Answers
     return answers
 
 
-def _tie(
-    start: Start, source: str, mtp0: Answers | None, own: Answers | None, ids: Sequence[str]
+def _ties(
+    start: Start,
+    source: str,
+    base: LadderAnswers | None,
+    mtp0: Answers | None,
+    measured: Sequence[LadderAnswers],
+    ids: Sequence[str],
 ) -> tuple[OracleFacts, list[Gate]]:
-    """The sequential answers of depth D against MTP0's: the tie that makes the ladder more than self-consistent."""
+    """The sequential answers of every measured server against MTP0's: more than a ladder that agrees with itself.
+
+    At MTP0 a server is its own oracle; the fresh ones of a resumed campaign are compared with the first.
+    """
+    asked = [item for item in measured if item.attempt.sequential.slots == len(ids)]
     if source == "own":
-        return OracleFacts(source="own"), []
-    if mtp0 is None or own is None:
-        return OracleFacts(source="server" if source == "server" else "evidence"), []
-    found = [divergence(slot, own.get(slot, ()), mtp0.get(slot, ())) for slot in ids]
+        gates = [_tie(start, item, asked[0], asked[0].sequential, ids) for item in asked[1:]]
+        return OracleFacts(source="own"), gates
+    facts = OracleFacts(source="server" if source == "server" else "evidence")
+    if mtp0 is None:
+        return facts, []
+    gates = [_tie(start, item, base, mtp0, ids) for item in asked]
+    if gates:
+        facts = facts.model_copy(update={"exact": gates[-1].exact, "total": len(ids)})
+    return facts, gates
+
+
+def _tie(
+    start: Start, measured: LadderAnswers, base: LadderAnswers | None, answers: Answers, ids: Sequence[str]
+) -> Gate:
+    """One server's sequential answers against the oracle's; ``base`` is the oracle's server, where it was ours."""
+    attempt, failures = measured.attempt, list[str]()
+    if base is not None:
+        plans = {server.label: server for server in start.plan.servers}
+        left, right = (
+            arm_of(start, item.attempt.directory, item.attempt.server, plans[item.attempt.label])
+            for item in (measured, base)
+        )
+        declared = attempt.depth != base.attempt.depth
+        env = frozenset(start.depth_env) if declared else frozenset[str]()
+        failures += setup_failures(left, right, env, frozenset({SPECULATIVE_FLAG}) if declared else frozenset())
+    found = [divergence(slot, measured.sequential.get(slot, ()), answers.get(slot, ())) for slot in ids]
     missed = [item for item in found if item is not None]
-    exact = len(ids) - len(missed)
-    label = ladder_label(start.plan.depth)
-    failures = [f"oracle: {item.sentence()}" for item in missed]
-    gate = Gate(
+    failures += [item.sentence() for item in missed]
+    other = "MTP0" if base is None else base.attempt.directory
+    return Gate(
         name="oracle",
-        subject=f"{label} vs MTP0, sequential",
+        subject=f"{attempt.directory} vs {other}, sequential",
         passed=not failures,
-        failures=failures,
-        exact=exact,
+        failures=[f"oracle: {failure}" for failure in failures],
+        exact=len(ids) - len(missed),
         total=len(ids),
         divergences=missed,
     )
-    facts = OracleFacts(source="server" if source == "server" else "evidence", exact=exact, total=len(ids))
-    return facts, [gate]
-
-
-def _rungs(plan: LadderPlan, depth: int, batches: Sequence[Batch], clients: Sequence[RungClient]) -> list[Rung]:
-    made = []
-    for rung in plan.rungs:
-        mine = [batch for batch in batches if batch.rung == rung]
-        if mine:
-            seen = [client for client in clients if client.rung == rung]
-            made.append(summarise_rung(rung, mine, seen, captured=captured(rung, depth, plan.ceiling)))
-    return made
-
-
-def passes_done(plan: LadderPlan, attempts: Sequence[LadderAttempt]) -> int:
-    """Whole passes, from pass 1 on without a hole: every rung of the pass was measured on one server."""
-    whole = set()
-    for attempt in attempts:
-        for number in range(1, plan.passes + 1):
-            if {batch.rung for batch in attempt.batches if batch.number == number} == set(plan.rungs):
-                whole.add(number)
-    done = 0
-    while done + 1 in whole:
-        done += 1
-    return done
 
 
 def _evidence(
@@ -143,25 +148,26 @@ def _evidence(
     attempts: Sequence[LadderAttempt],
     oracle: OracleFacts,
     gates: list[Gate],
-    batches: Sequence[Batch],
-    rungs: list[Rung],
+    passes: Passes,
+    clients: Sequence[RungClient],
 ) -> LadderEvidence:
     ended = ending(events)
+    rungs = passes.rungs(start.plan.depth, clients)
     valid = [item for item in attempts if item.status is not AttemptStatus.INTERRUPTED]
-    label = ladder_label(start.plan.depth)
-    done = passes_done(plan, [item for item in attempts if item.label == label])
+    done = passes.done
     of_servers = [gate for item in valid for gate in item.gates]
     failures = [failure for gate in [*of_servers, *gates] for failure in gate.failures]
+    # A complete server's are in its gate; what another one answered before it ended counts too.
+    unfinished = [item for item in attempts if item.status is not AttemptStatus.COMPLETE]
+    failures += [f"{item.directory}: {problem}" for item in unfinished for problem in item.pulse_problems]
     why = [sentence for rung in rungs for sentence in rung.why]
-    errors = [item.error for item in valid if item.error and item.status is AttemptStatus.INVALID]
     last = {item.label: item for item in attempts}
     status, code = _status(start, ended, last, done, plan, failures, why)
     reasons = [*(last[item].error for item in last if last[item].error), *failures, *why]
     if ended is not None and ended.error and ended.error not in reasons:
         reasons.append(ended.error)
-    shown = bool(rungs) and not why and not failures and not errors
     classification: str | None = None
-    if shown and status is Status.PASSED:
+    if status is Status.PASSED:
         classification = "harness-certified" if plan.stagger_ms > 0 else "output-identity-qualified"
     evidence = LadderEvidence(
         campaign_id=start.campaign_id,
@@ -183,7 +189,7 @@ def _evidence(
         oracle=oracle,
         gates=gates,
         attempts=list(attempts),
-        unknown=_unknown(start, valid),
+        unknown=[*_unknown(start, valid), *passes.unproven()],
     )
     return evidence.model_copy(update={"conclusion": _conclusion(evidence, plan)})
 
@@ -207,6 +213,9 @@ def _status(
         return Status.INVALID, ExitCode.INFRASTRUCTURE
     if failures or why:
         return Status.WITHHELD, ExitCode.GATE_FAILED
+    if any(server.engine == "attach" for server in start.plan.servers):
+        # Its freshness can't be shown, so there is no verdict, as in a strict campaign.
+        return Status.INVALID, ExitCode.INFRASTRUCTURE
     return Status.PASSED, ExitCode.OK
 
 

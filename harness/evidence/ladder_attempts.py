@@ -133,6 +133,9 @@ def _sequential(
         problem = _unasked(tag, exchange, slots, plan) or problem_of(completion)
         if problem is None and is_degenerate(completion.token_ids):
             problem = "a degenerate answer"
+        cached = completion.usage.cached_tokens if completion.usage is not None else None
+        if problem is None and cached != 0:
+            problem = "no cached_tokens was reported" if cached is None else f"{cached} prompt tokens came from a cache"
         if problem is None:
             answers[tag.name] = completion.token_ids
         else:
@@ -212,7 +215,8 @@ def derive_batch(
     for position, (tag, exchange) in enumerate(sent):
         completion = parse_completion(exchange)
         released = (exchange.released_ns or 0) / 1e6
-        problem = _unasked(tag, exchange, slots, plan) or problem_of(completion)
+        unasked = _unasked(tag, exchange, slots, plan)
+        problem = unasked or problem_of(completion)
         exact_own, exact_mtp0, at = ladder.compare(
             tag.name, completion.token_ids, own.get(tag.name), None if mtp0 is None else mtp0.get(tag.name, ())
         )
@@ -225,7 +229,7 @@ def derive_batch(
                 slot=tag.name,
                 prompt_sha256=slots[tag.name].sha256 if tag.name in slots else "",
                 complete=problem is None,
-                reason=None if problem is None else (completion.reason.value if completion.reason else "not-asked"),
+                reason=None if problem is None else _reason(completion, asked=unasked is None),
                 detail=problem or "",
                 tokens=len(completion.token_ids),
                 ids_sha256=hashlib.sha256(canonical_json(list(completion.token_ids)).encode()).hexdigest(),
@@ -268,6 +272,13 @@ def derive_batch(
         coalesced_reads=coalesced,
         release_error_max_ms=max((abs(r.released_ms - r.asked_release_ms) for r in requests), default=0.0),
     )
+
+
+def _reason(completion: Completion, *, asked: bool) -> str:
+    """The one word for a request that is no whole ladder answer."""
+    if not asked:
+        return "not-asked"
+    return completion.reason.value if completion.reason is not None else "ignore-eos-not-honoured"
 
 
 def _pairs(completion: Completion) -> list[tuple[int, int]]:

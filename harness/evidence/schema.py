@@ -11,6 +11,7 @@ from harness.launch.server import Applied, ImageFacts, StopRecord
 from harness.measure.gates import Gate
 from harness.measure.metrics import Acceptance
 from harness.measure.rows import Row
+from harness.measure.selftest import SelfTest
 from harness.plan import CampaignPlan, ServerPlan
 from harness.workloads.canaries import CanaryVerdict
 
@@ -139,6 +140,8 @@ class Start(Model):
     """variables that may differ between a depth-D server and its oracle"""
     unknown: list[str] = []
     """what this campaign could not find out, one sentence each"""
+    self_test: SelfTest | None = None
+    """of this machine's client, before the first server of a ladder; null in a strict campaign"""
 
 
 class ClientFacts(Model):

@@ -1,5 +1,6 @@
 """Sentences as they may enter evidence: without the host's paths, users and secrets."""
 
+import json
 import re
 from collections.abc import Mapping
 
@@ -21,6 +22,23 @@ def without_paths(text: str, roles: Mapping[str, str]) -> str:
     ``roles`` maps absolute paths to roles, e.g. ``<campaign>``.
     """
     return _PATH.sub(_shown, Redactor(roles).text(text))
+
+
+def answer_without_paths(body: str, roles: Mapping[str, str]) -> str:
+    """A control answer (JSON, or text such as /metrics) as it may be kept: a server tells its model's path."""
+    redactor = Redactor(roles)
+    try:
+        answer = json.loads(body)
+    except (ValueError, RecursionError):
+        return redactor.text(body)
+    reduced = redactor.tree(answer)
+    return body if reduced == answer else json.dumps(reduced, ensure_ascii=False)
+
+
+def log_without_paths(log: bytes, roles: Mapping[str, str]) -> bytes:
+    """A server's log with known paths by role; every other byte stays, UTF-8 or not."""
+    as_bytes = {path.encode("utf-8", "surrogateescape").decode("latin-1"): role for path, role in roles.items()}
+    return Redactor(as_bytes).text(log.decode("latin-1")).encode("latin-1")
 
 
 def _shown(found: re.Match[str]) -> str:

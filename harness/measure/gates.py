@@ -256,7 +256,7 @@ def identity_gate(
     it) that may differ; G1 and G2 declare none. ``expected_total`` is the number of prompts of the suite. Fails unless
     the servers are two, suite, image and everything undeclared are equal, and every array is, whole.
     """
-    failures = _setup_failures(left, right, allowed_env, allowed_args)
+    failures = setup_failures(left, right, allowed_env, allowed_args)
     comparison = compare_rows(left.rows, right.rows)
     failures += comparison.problems
     failures += [found.sentence() for found in comparison.divergences]
@@ -281,7 +281,7 @@ def identity_gate(
     )
 
 
-def _setup_failures(left: Arm, right: Arm, allowed_env: frozenset[str], allowed_args: frozenset[str]) -> list[str]:
+def setup_failures(left: Arm, right: Arm, allowed_env: frozenset[str], allowed_args: frozenset[str]) -> list[str]:
     """Why the two servers aren't two servers of one configuration."""
     failures = []
     if not left.server_id or not right.server_id:
@@ -299,7 +299,7 @@ def _setup_failures(left: Arm, right: Arm, allowed_env: frozenset[str], allowed_
             failures.append(
                 f"{name} is {_or_unset(a_value)} for {left.label} and {_or_unset(b_value)} for {right.label}"
             )
-    a_args, b_args = _undeclared(left.arguments, allowed_args), _undeclared(right.arguments, allowed_args)
+    a_args, b_args = undeclared(left.arguments, allowed_args), undeclared(right.arguments, allowed_args)
     if a_args != b_args:
         at = next((i for i, (a, b) in enumerate(zip(a_args, b_args, strict=False)) if a != b), None)
         place = min(len(a_args), len(b_args)) if at is None else at
@@ -321,7 +321,7 @@ def _or_unset(value: str | None) -> str:
     return "unset" if value is None else repr(value)
 
 
-def _undeclared(arguments: Sequence[str], allowed: frozenset[str]) -> list[str]:
+def undeclared(arguments: Sequence[str], allowed: frozenset[str]) -> list[str]:
     """The arguments without the allowed options and their values."""
     kept: list[str] = []
     drop_value = False

@@ -126,6 +126,10 @@ class Rung(Frozen):
     """median over passes >= 2"""
     warm_up_tok_s: float | None
     """aggregate_tok_s_wall of pass 1, in no published number"""
+    tok_s_per_pass: list[float | None]
+    """aggregate_tok_s_wall in pass order, the warm-up first"""
+    exact_per_pass: list[int]
+    """requests equal to every oracle, in pass order"""
     exact: int
     """over all passes"""
     exact_own: int
@@ -217,9 +221,18 @@ def published_rate(rates_by_pass: Mapping[int, float | None]) -> float | None:
 
 
 def summarise_rung(
-    rung: int, batches: Sequence[Batch], clients: Sequence[RungClient], *, captured: bool | None
+    rung: int,
+    batches: Sequence[Batch],
+    clients: Sequence[RungClient],
+    *,
+    captured: bool | None,
+    beside: Sequence[Batch] = (),
 ) -> Rung:
-    """All passes of one rung → its rate, exactness and whether it may be shown. Raises ValueError without a batch."""
+    """All passes of one rung → its rate, exactness and whether it may be shown. Raises ValueError without a batch.
+
+    ``batches`` are one for each pass, in order; ``beside`` are those that enter no figure (the warm-up of a server that
+    went on with a resumed campaign, a pass that was cut short), in which a miss withholds the rung all the same.
+    """
     requests = [item for batch in batches for item in batch.requests]
     exact = sum(item.exact for item in requests)
     has_mtp0 = any(item.exact_mtp0 is not None for item in requests)
@@ -235,6 +248,12 @@ def summarise_rung(
         why.append(f"c{rung}: {len(uncached)} requests have no cached_tokens of 0")
     if any(item.degenerate for item in requests):
         why.append(f"c{rung}: a degenerate answer, the server is poisoned")
+    for batch in beside:
+        if batch.exact != len(batch.requests):
+            why.append(
+                f"c{rung}: {batch.exact}/{len(batch.requests)} answers equal their oracle in a pass {batch.number} "
+                "that enters no figure (cut short, or the warm-up after a resume)"
+            )
     why += [failure for client in clients for failure in client.failures]
     return Rung(
         rung=rung,
@@ -243,6 +262,8 @@ def summarise_rung(
         tok_s=published_rate({batch.number: batch.aggregate_tok_s_wall for batch in batches}),
         steady_tok_s=published_rate({batch.number: batch.steady_tok_s for batch in batches}),
         warm_up_tok_s=next((batch.aggregate_tok_s_wall for batch in batches if batch.number == 1), None),
+        tok_s_per_pass=[batch.aggregate_tok_s_wall for batch in batches],
+        exact_per_pass=[batch.exact for batch in batches],
         exact=exact,
         exact_own=sum(item.exact_own for item in requests),
         exact_mtp0=sum(item.exact_mtp0 is True for item in requests) if has_mtp0 else None,

@@ -12,7 +12,8 @@ from docker.types import Mount
 from harness.errors import LaunchError
 from harness.lanes import Image
 from harness.launch.docker import DockerEngine, connect
-from harness.selftest.run import GAP_MS, SOURCE, TTFT_MS, Proxy, compare_paths
+from harness.measure.selftest import Proxy
+from harness.selftest.run import GAP_MS, SOURCE, TTFT_MS, compare_paths
 
 PORT = 8000
 START_S = 30.0

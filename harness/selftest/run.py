@@ -8,11 +8,10 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
 from harness.errors import LaunchError
 from harness.measure import rates
 from harness.measure.rows import kernel_lags_us
+from harness.measure.selftest import Point, Proxy, SelfTest
 from harness.wire.completion import parse_completion
 from harness.wire.exchange import Exchange
 from harness.wire.http import decode_response
@@ -25,58 +24,6 @@ EVENTS = 64
 USERS = (1, 16, 64)
 PROXY_REQUESTS = 20
 _CREATED = re.compile(r'"created_ns":(\d+)')
-
-
-class Result(BaseModel):
-    """Base of the self-test's results."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
-
-
-class Point(Result):
-    """The client at one number of streams. The truth is the source's: first token 50 ms after the request arrived,
-    then one event each 10 ms, each stamped with the wall clock just before its own write."""
-
-    users: int
-    events: int
-    """received"""
-    lost: int
-    """events of the schedule that never came; must be 0"""
-    events_per_s: float | None
-    cpu_us_per_event: float | None
-    ttft_error_p50_ms: float | None
-    """first id after the request's release, less 50 ms"""
-    ttft_error_max_ms: float | None
-    timestamp_error_p50_us: float | None
-    """our time of an event less its created_ns"""
-    timestamp_error_p99_us: float | None
-    """maximum below 100 events"""
-    lag_p99_us: float | None
-    """user time less kernel time of a read; maximum below 100 reads"""
-    coalesced: int
-    """events that shared a read with another"""
-
-
-class Proxy(Result):
-    """What Docker's own port proxy adds on this host, from one container reached both ways."""
-
-    published_p50_us: float
-    """event time less created_ns through the published port"""
-    direct_p50_us: float
-    """the same at the container's own address"""
-    added_p50_us: float
-
-
-class SelfTest(Result):
-    """``bench selftest``."""
-
-    timestamp_source: str
-    scheduling: str
-    points: list[Point]
-    proxy: Proxy | None
-    """null where no container was measured"""
-    proxy_note: str
-    """why it is null, or what it means"""
 
 
 @contextlib.contextmanager
@@ -162,16 +109,21 @@ def self_test(
     *,
     users: Sequence[int] = USERS,
     proxy: Callable[[], Proxy] | None = None,
+    no_proxy: str = "not applicable: no container",
     progress: Callable[[str], None] = lambda _: None,
 ) -> SelfTest:
-    """Measure this machine's client; ``proxy`` measures Docker's port proxy where a container can be started."""
+    """Measure this machine's client at each number of streams; about 0.7 s each.
+
+    ``proxy`` measures Docker's port proxy where a container can be started; ``no_proxy`` says why there is none.
+    Raises LaunchError when the source doesn't start.
+    """
     points, transport = [], None
     with local_source() as port:
         for count in users:
             progress(f"self-test: {count} streams")
             point, transport = measure("127.0.0.1", port, count)
             points.append(point)
-    added, note = None, "not applicable: no container"
+    added, note = None, no_proxy
     if proxy is not None:
         progress("self-test: Docker's port proxy")
         try:
