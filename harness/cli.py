@@ -1,13 +1,42 @@
 """The ``bench`` command: parse, call, print, exit code. Nothing is measured here; heavy imports come late."""
 
-import os
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from harness.cli_options import (
+    EXPERIMENTS,
+    ApiKeyEnv,
+    Card,
+    Cards,
+    Classpad,
+    Depth,
+    DryRun,
+    EngineOption,
+    Fault,
+    ImageOption,
+    JsonOption,
+    Launcher,
+    ModelDir,
+    OracleUrl,
+    Out,
+    Port,
+    Proxy,
+    Resume,
+    ServedName,
+    Site,
+    SuiteOption,
+    Url,
+    Vllm,
+    api_key_header,
+    choose_launcher,
+    engine_name,
+    recorded_command,
+    site_environment,
+    typed_command,
+)
 from harness.errors import BenchError, EvidenceError, ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -22,37 +51,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
-
-
-Launcher = Annotated[
-    str | None,
-    typer.Option(help="Launcher name or TOML file. Without it: the B70 lane where there is a card, else simulated."),
-]
-EngineOption = Annotated[
-    str | None, typer.Option(help="docker, process, attach or simulated; the launcher's own by default.")
-]
-Depth = Annotated[int, typer.Option("--mtp", help="MTP depth; 0 measures the base alone.", min=0)]
-Cards = Annotated[int, typer.Option("--tp", help="Tensor parallel over that many cards.", min=1)]
-ImageOption = Annotated[str | None, typer.Option(help="Image name or TOML file (r276, r293, …).")]
-SuiteOption = Annotated[str, typer.Option(help="Suite name or JSON file.")]
-ModelDir = Annotated[Path | None, typer.Option(help="Directory of the weights.")]
-Classpad = Annotated[bool, typer.Option("--classpad", help="CLASSPAD=1; needs an image that has it.")]
-Card = Annotated[str | None, typer.Option(help="Card numbers, for example 0 or 0,1.")]
-Site = Annotated[Path | None, typer.Option(help="TOML file whose [env] table is right for this host only.")]
-Out = Annotated[Path, typer.Option(help="Where campaigns are kept.")]
-Port = Annotated[int | None, typer.Option(help="Host port; a free one by default.", min=1, max=65535)]
-Vllm = Annotated[str | None, typer.Option(help="The vllm executable, for --engine process.")]
-Url = Annotated[str | None, typer.Option(help="A running server, for --engine attach.")]
-OracleUrl = Annotated[str | None, typer.Option(help="Its MTP0 oracle, for --engine attach.")]
-ServedName = Annotated[str | None, typer.Option(help="The model's name at an attached server.")]
-ApiKeyEnv = Annotated[str | None, typer.Option(help="Variable that holds an attached server's API key.")]
-Proxy = Annotated[str | None, typer.Option(help="Proxy to an attached server; none is taken otherwise.")]
-Fault = Annotated[list[str] | None, typer.Option(help="Play a fault, simulated server only; repeatable.")]
-Resume = Annotated[Path | None, typer.Option(help="Go on with an interrupted campaign.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be started, and start nothing.")]
-EXPERIMENTS = Path("experiments")
 
 
 @app.command()
@@ -153,7 +151,7 @@ def selftest(
             return measure_proxy(found)
 
     said = (lambda text: None) if json_ else typer.echo
-    result = self_test(users=parse_rungs(users), proxy=proxy, progress=said)
+    result = self_test(users=parse_rungs(users, "--users"), proxy=proxy, progress=said)
     if json_:
         _out_json(result.model_dump(mode="json"))
     else:
@@ -168,20 +166,20 @@ def _campaign(given: dict[str, Any], *, ladder: "LadderOptions | None") -> None:
     """Run a campaign with the options of ``strict`` or ``ladder`` and leave with its exit code."""
     from harness import campaign, preparing
 
-    chosen, why = _launcher(given["launcher"], given["engine"])
+    chosen, why = choose_launcher(given["launcher"], given["engine"])
     paths = [given[name] for name in ("model_dir", "site", "out", "resume", "oracle") if given.get(name) is not None]
     vllm = [Path(given["vllm"])] if given["vllm"] else []
     options = preparing.Options(
         launcher=chosen,
         depth=given["mtp"],
         tensor_parallel=given["tp"],
-        engine=_engine(given["engine"]),
+        engine=engine_name(given["engine"]),
         image=given["image"],
         suite=given["suite"],
         model_dir=given["model_dir"],
         classpad=given["classpad"],
         cards=given["card"],
-        site_env=_site(given["site"]),
+        site_env=site_environment(given["site"]),
         out=given["out"],
         port=given["port"],
         vllm=given["vllm"],
@@ -189,9 +187,9 @@ def _campaign(given: dict[str, Any], *, ladder: "LadderOptions | None") -> None:
         oracle_url=given["oracle_url"],
         served_model_name=given["served_model_name"],
         faults=given["fault"] or [],
-        secret_headers=_api_key(given["api_key_env"]),
+        secret_headers=api_key_header(given["api_key_env"]),
         proxy=given["proxy"],
-        command=_recorded_command([*paths, *vllm]),
+        command=recorded_command([*paths, *vllm]),
         ladder=ladder,
     )
     watcher = _face(given["json_"])
@@ -346,70 +344,6 @@ def _version(
         raise typer.Exit
 
 
-def _launcher(launcher: str | None, engine: str | None) -> tuple[str, str]:
-    """The launcher and, when it was chosen here, one sentence that says so."""
-    if launcher is not None:
-        return launcher, ""
-    if engine == "attach":
-        return "attach", ""
-    from harness.host.facts import host_facts
-
-    cards = host_facts().value("cards")
-    if cards:
-        return "qwen35-4b-w4a16", f"launcher qwen35-4b-w4a16, because this host has {len(cards)} card(s) under xe"
-    return "simulated", "no card under the xe driver: running the simulated server, which measures nothing"
-
-
-def _engine(engine: str | None) -> Any:
-    known = ("docker", "process", "attach", "simulated")
-    if engine is not None and engine not in known:
-        raise UsageError(f"there is no engine {engine!r}; use one of {', '.join(known)}")
-    return engine
-
-
-def _site(path: Path | None) -> dict[str, str]:
-    if path is None:
-        return {}
-    import tomllib
-
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"site file {path.name} can't be read ({error}); check the path") from None
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"site file {path.name} is not TOML: {error}; correct that line") from None
-    env = table.get("env")
-    if set(table) != {"env"} or not isinstance(env, dict) or not all(isinstance(value, str) for value in env.values()):
-        raise UsageError(f"site file {path.name} must hold one [env] table of strings and nothing else; correct it")
-    return env
-
-
-def _api_key(variable: str | None) -> tuple[tuple[str, str], ...]:
-    if variable is None:
-        return ()
-    value = os.environ.get(variable)
-    if not value:
-        raise UsageError(f"the variable {variable} is empty; put the API key into it, or leave --api-key-env out")
-    return (("Authorization", f"Bearer {value}"),)
-
-
-def _typed_command() -> str:
-    return shlex.join(["bench", *sys.argv[1:]])
-
-
-def _recorded_command(paths: list[Path | None]) -> str:
-    """The command line as evidence keeps it: host paths by their last part, no password of a URL."""
-    from harness.launch.redact import Redactor
-
-    known = {str(path): path.name for path in paths if path is not None}
-    words = []
-    for word in sys.argv[1:]:
-        option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
-        value = known.get(value, value.rsplit("/", 1)[-1] if value.startswith(("/", "~", ".")) else value)
-        words.append(f"{option}{equals}{value}")
-    return shlex.join(["bench", *Redactor().arguments(words)])
-
-
 def _face(json_: bool) -> "Watcher":
     from harness import face
 
@@ -418,8 +352,8 @@ def _face(json_: bool) -> "Watcher":
     if sys.stdout.isatty():
         from rich.console import Console
 
-        return face.LiveFace(Console(), _typed_command())
-    return face.PlainFace(sys.stdout, _typed_command())
+        return face.LiveFace(Console(), typed_command())
+    return face.PlainFace(sys.stdout, typed_command())
 
 
 def _print_dry_run(options: "Options", watcher: "Watcher", *, json_: bool) -> None:

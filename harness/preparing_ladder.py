@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.errors import UsageError
+from harness.errors import EvidenceError, UsageError
 from harness.evidence.ladder import ORACLE_LABEL, ladder_label, lent_answers
 from harness.evidence.ladder_attempts import answers_sha256, load_answers
 from harness.evidence.store import dump_json
@@ -69,7 +69,10 @@ def take_oracle(
     ``depth_env`` are variables that may differ with the depth; ``model_sha256`` is None where the model wasn't read.
     """
     name = directory.name or str(directory)
-    evidence, answers = lent_answers(directory)
+    try:
+        evidence, answers = lent_answers(directory)
+    except EvidenceError as error:
+        raise UsageError(f"--oracle {name}: {error}") from None
     theirs = evidence.start.plan
     if theirs.depth != 0 or evidence.exit_code == 2:
         raise UsageError(f"--oracle {name} is no finished MTP0 ladder ({evidence.status}); give one that is")
@@ -89,15 +92,23 @@ def take_oracle(
         ("set of arguments", _arguments(server), _arguments(base)),
     ):
         if ours != other:
-            raise UsageError(f"--oracle {name} has another {what} ({other}, here {ours}); give one of the same")
+            said = f"{_beyond(other, ours)}, here {_beyond(ours, other)}"
+            raise UsageError(f"--oracle {name} has another {what} ({said}); give one of the same")
     missing = [slot.id for slot in slots(suite, max(ladder.rungs), verbatim=ladder.verbatim) if slot.id not in answers]
     if missing:
         raise UsageError(f"--oracle {name} has no answer of {missing[0]}; give a ladder with as many slots")
     return dump_json({slot: list(ids) for slot, ids in sorted(answers.items())})
 
 
-def _environment(server: ServerPlan, depth_env: frozenset[str]) -> dict[str, str]:
-    return {name: value for name, value in sorted(server.env.items()) if name not in depth_env}
+def _beyond(one: object, other: object) -> object:
+    """What ``one`` has and ``other`` lacks, where both are lists; else ``one``."""
+    if isinstance(one, list) and isinstance(other, list):
+        return [word for word in one if word not in other]
+    return one
+
+
+def _environment(server: ServerPlan, depth_env: frozenset[str]) -> list[str]:
+    return [f"{name}={value}" for name, value in sorted(server.env.items()) if name not in depth_env]
 
 
 def _arguments(server: ServerPlan) -> list[str]:

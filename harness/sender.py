@@ -10,7 +10,8 @@ from harness.launch.server import Endpoint
 from harness.wire.capture import CaptureWriter, Control, Tag
 from harness.wire.exchange import Exchange
 from harness.wire.library import LibraryTransport
-from harness.wire.transport import Deadlines, SocketTransport, http_request
+from harness.wire.request import http_request
+from harness.wire.transport import Deadlines, SocketTransport
 from harness.wire.workers import Spread, exchange_spread
 
 

@@ -4,7 +4,8 @@ from benchmarks.clients.job import HOST, PATH, Job, Stream, stamps
 from harness import __version__
 from harness.wire.completion import parse_completion
 from harness.wire.exchange import Exchange
-from harness.wire.transport import SocketTransport, http_request
+from harness.wire.request import http_request
+from harness.wire.transport import SocketTransport
 
 
 class Client:

@@ -54,7 +54,11 @@ def _derive_strict(start: Start, events: Sequence[journal.Event], files: Sequenc
     pairs = _pairs(start, valid)
     without_rate = _without_rate(valid)
     status, exit_code = _status(start, attempts, valid, gates, ended, rated=not without_rate)
-    failures = [failure for item in valid.values() for gate in item.gates for failure in gate.failures]
+    # A stream that broke off explains the short row, the missing usage and whatever else fails with it.
+    of_servers = sorted(
+        (gate for item in valid.values() for gate in item.gates), key=lambda gate: gate.name != "stream"
+    )
+    failures = [failure for gate in of_servers for failure in gate.failures]
     reasons = [item.error for item in valid.values() if item.error] + failures
     reasons += [failure for gate in gates for failure in gate.failures] + without_rate
     if ended is not None and ended.error and ended.error not in reasons:

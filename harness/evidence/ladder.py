@@ -224,9 +224,10 @@ def _scope(start: Start, plan: LadderPlan, rungs: Sequence[Rung], done: int) -> 
     suite = f"{what.suite_id}{' verbatim' if plan.verbatim else ''}"
     stagger = f"{plan.stagger_ms:g} ms stagger" if plan.stagger_ms else "all at a barrier"
     warm = "pass 1 is warm-up and in no published rate" if done > 1 else "one pass only, so no published rate"
+    clients = f", {plan.workers} client processes" if plan.workers > 1 else ""
     sentence = (
         f"MTP{what.depth} TP{what.tensor_parallel} on {what.lane}, suite {suite}, {stagger}, {done} passes ({warm}), "
-        f"128 tokens a request, shape {plan.shape}."
+        f"128 tokens a request, shape {plan.shape}{clients}."
     )
     shown = [rung for rung in rungs if not rung.withheld]
     if shown:
@@ -282,6 +283,8 @@ def lent_answers(directory: Path) -> tuple[LadderEvidence, Answers]:
     """A ladder's evidence and the sequential answers of its measured server. Raises EvidenceError."""
     events = journal.load(directory)
     start = load_start(events)
+    if start.plan.kind != "ladder":
+        raise EvidenceError(f"{directory.name} is no ladder; give the directory of one")
     suite = load_suite(str(directory / store.SUITE), need_classes=False)
     evidence = derive_ladder(directory, start, events, load_attempts(directory, events), suite)
     return evidence, sequential_answers(directory, ladder_label(start.plan.depth)) or {}

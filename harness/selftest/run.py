@@ -15,8 +15,9 @@ from harness.measure.selftest import Point, Proxy, SelfTest
 from harness.wire.completion import parse_completion
 from harness.wire.exchange import Exchange
 from harness.wire.http import decode_response
+from harness.wire.request import http_request
 from harness.wire.sse import SseDecoder
-from harness.wire.transport import SocketTransport, http_request
+from harness.wire.transport import SocketTransport
 
 SOURCE = Path(__file__).with_name("source.py")
 TTFT_MS, GAP_MS = 50.0, 10.0

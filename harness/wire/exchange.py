@@ -73,3 +73,14 @@ class Exchange:
     def clock_step_ns(self) -> int:
         """Change of the offset between the wall and the monotonic clock during the request, nanoseconds."""
         return (self.end_wall_ns - self.end_mono_ns) - (self.t0_wall_ns - self.t0_mono_ns)
+
+
+def level_reads(exchange: Exchange) -> None:
+    """Drop a read of which an exception, raised by a signal between two appends, kept only a part."""
+    columns: list[list[int] | list[bool]] = [exchange.user_ns, exchange.at_ns, exchange.kernel, exchange.sizes]
+    whole = min(map(len, columns))
+    while sum(exchange.sizes[:whole]) > len(exchange.data):
+        whole -= 1
+    for column in columns:
+        del column[whole:]
+    exchange.data = exchange.data[: sum(exchange.sizes)]

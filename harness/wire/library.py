@@ -12,19 +12,10 @@ import httpx
 
 from harness.errors import UsageError
 from harness.wire.answer_end import AnswerEnd
-from harness.wire.exchange import Ending, Exchange
-from harness.wire.transport import (
-    GRACE_S,
-    MAX_ANSWER,
-    NORMAL,
-    STOPPED,
-    Clock,
-    Deadlines,
-    NoSink,
-    Sink,
-    level_reads,
-    sendable_headers,
-)
+from harness.wire.exchange import Ending, Exchange, level_reads
+from harness.wire.request import sendable_headers
+from harness.wire.scheduling import NORMAL
+from harness.wire.transport import GRACE_S, MAX_ANSWER, STOPPED, Clock, Deadlines, NoSink, Sink
 
 
 class LibraryTransport:

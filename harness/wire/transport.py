@@ -5,27 +5,25 @@ The hot path is ``recvmsg`` and three appends. Literal addresses only, no proxy,
 
 import contextlib
 import errno
-import gc
 import os
-import re
 import select
 import selectors
 import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from harness.errors import BenchError, UsageError
+from harness.errors import BenchError
 from harness.wire.answer_end import AnswerEnd
-from harness.wire.exchange import Ending, Exchange
+from harness.wire.exchange import Ending, Exchange, level_reads
+from harness.wire.request import sendable_headers
+from harness.wire.scheduling import NORMAL, prompt_wakeups
 
 SO_TIMESTAMPNS = 35
 """Linux, all architectures vLLM runs on; the socket module has no name for it before Python 3.13"""
-
-NORMAL, REALTIME = "normal", "SCHED_RR"
 
 READ_SIZE = 256 * 1024
 ANCILLARY_SIZE = socket.CMSG_SPACE(16) if hasattr(socket, "CMSG_SPACE") else 0
@@ -39,7 +37,6 @@ MAX_ANSWER = 64 * 1024 * 1024
 """Bytes after which an answer is no longer read: a hundred times the longest that a suite can cause"""
 STOPPED = "we stopped reading"
 
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 _TIMESPEC = struct.Struct("@ll")
 
@@ -60,39 +57,6 @@ class Clock:
 
     wall_ns: Callable[[], int] = time.time_ns
     mono_ns: Callable[[], int] = time.monotonic_ns
-
-
-@contextlib.contextmanager
-def prompt_wakeups() -> Iterator[str]:
-    """The reading thread runs ahead of ordinary ones while streams are open, where the system lets it.
-
-    It sleeps between reads, so the server loses nothing; without it a busy server delays the reads it feeds. Kernel
-    times don't depend on it, the lag of contract section 6 does. Gives the scheduling that was obtained.
-    """
-    # A collection of garbage would stop the reading for milliseconds; nothing here makes cycles.
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        with _realtime() as scheduling:
-            yield scheduling
-    finally:
-        if collecting:
-            gc.enable()
-
-
-@contextlib.contextmanager
-def _realtime() -> Iterator[str]:
-    if not hasattr(os, "sched_setscheduler"):
-        yield NORMAL
-        return
-    before, parameters, scheduling = os.sched_getscheduler(0), os.sched_getparam(0), NORMAL
-    try:
-        with contextlib.suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(os.sched_get_priority_min(os.SCHED_RR)))
-            scheduling = REALTIME
-        yield scheduling
-    finally:
-        os.sched_setscheduler(0, before, parameters)
 
 
 class Sink(Protocol):
@@ -141,46 +105,6 @@ class _Connection:
     broken: str = ""
     """why sending failed; what the server said before is still read"""
     end: AnswerEnd = field(default_factory=AnswerEnd)
-
-
-def http_request(
-    path: str, body: bytes, *, host: str, port: int, request_id: str | None = None, accept: str = "text/event-stream"
-) -> bytes:
-    """The bytes of one POST over a connection of its own (``Connection: close``)."""
-    head = [
-        f"POST {path} HTTP/1.1",
-        f"Host: [{host}]:{port}" if ":" in host else f"Host: {host}:{port}",
-        "User-Agent: b70-bench",
-        f"Accept: {accept}",
-        "Accept-Encoding: identity",
-        "Content-Type: application/json",
-        f"Content-Length: {len(body)}",
-        "Connection: close",
-        *([f"X-Request-Id: {request_id}"] if request_id else []),
-    ]
-    return "\r\n".join(head).encode("latin-1") + b"\r\n\r\n" + body
-
-
-def sendable_headers(headers: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Secret headers, checked. Raises UsageError, whose sentence holds neither a name nor a value."""
-    for name, value in headers:
-        if not _TOKEN.fullmatch(name) or not value.isascii() or not value.isprintable() or value != value.strip():
-            raise UsageError(
-                "a secret header can't be sent: its name must be a header name and its value one line of printable "
-                "ASCII without spaces around it; check where it is set"
-            )
-    return list(headers)
-
-
-def level_reads(exchange: Exchange) -> None:
-    """Drop a read of which an exception, raised by a signal between two appends, kept only a part."""
-    columns: list[list[int] | list[bool]] = [exchange.user_ns, exchange.at_ns, exchange.kernel, exchange.sizes]
-    whole = min(map(len, columns))
-    while sum(exchange.sizes[:whole]) > len(exchange.data):
-        whole -= 1
-    for column in columns:
-        del column[whole:]
-    exchange.data = exchange.data[: sum(exchange.sizes)]
 
 
 def _wait(selector: selectors.BaseSelector, seconds: float) -> None:

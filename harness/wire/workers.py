@@ -1,6 +1,7 @@
 """More streams than one core carries: the same transport in several processes with one barrier (contract 5, 6)."""
 
 import multiprocessing
+import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -82,6 +83,9 @@ def _receive(process: BaseProcess, pipe: Connection, limit_s: float | None) -> l
 
 def _work(spread: Spread, worker: int, requests: list[bytes], releases_ns: list[int], pipe: Connection) -> None:
     """One worker process: connect, say so, wait for the barrier's time, send, read, hand everything back."""
+
+    # Ctrl-C reaches every process of a terminal; the parent hears it and ends its workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def barrier() -> int:
         pipe.send([])

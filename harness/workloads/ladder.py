@@ -33,13 +33,13 @@ class Slot:
     """of the text's UTF-8 bytes"""
 
 
-def parse_rungs(text: str) -> tuple[int, ...]:
+def parse_rungs(text: str, option: str = "--rungs") -> tuple[int, ...]:
     """``"1,2,4"`` → (1, 2, 4). Raises UsageError for anything but ascending counts of users."""
-    if not re.fullmatch(r"\d{1,4}(,\d{1,4})*", text):
-        raise UsageError(f"--rungs {text} is no list of user counts; write for example --rungs 1,2,4,8")
+    if not re.fullmatch(r"[0-9]{1,4}(,[0-9]{1,4})*", text):
+        raise UsageError(f"{option} {text} is no list of user counts; write for example {option} 1,2,4,8")
     rungs = tuple(int(word) for word in text.split(","))
     if rungs[0] < 1 or any(left >= right for left, right in itertools.pairwise(rungs)):
-        raise UsageError(f"--rungs {text} must ascend from 1 on, each once; sort the list")
+        raise UsageError(f"{option} {text} must ascend from 1 on, each once; sort the list")
     return rungs
 
 
@@ -104,5 +104,5 @@ def stage_name(rung: int, number: int) -> str:
 
 def parse_stage(stage: str) -> tuple[int, int] | None:
     """(rung, pass) of a batch's name; None for another stage."""
-    match = re.fullmatch(r"c(\d{3,4})-p(\d{2,4})", stage)
+    match = re.fullmatch(r"c([0-9]{3,4})-p([0-9]{2,4})", stage)
     return None if match is None else (int(match[1]), int(match[2]))

@@ -17,7 +17,8 @@ from benchmarks.clients.job import Heard, Job, parse_pieces, percentile, stamps
 from benchmarks.source import FALLBACK, Program, Schedule, build, compiler, expected_ids, serving
 from harness.wire.completion import Completion, parse_completion
 from harness.wire.exchange import Exchange
-from harness.wire.transport import SocketTransport, http_request
+from harness.wire.request import http_request
+from harness.wire.transport import SocketTransport
 
 QUICK = Schedule(ttft_us=2000, gap_us=500)
 Serve = Callable[[Schedule], int]

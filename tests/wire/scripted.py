@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from harness.wire.transport import NoSink, http_request
+from harness.wire.request import http_request
+from harness.wire.transport import NoSink
 
 PATIENCE_S = 20.0
 """How long a step waits for what must come; reached only when a test fails"""

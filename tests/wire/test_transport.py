@@ -20,17 +20,9 @@ from harness.errors import BenchError, Interrupted, UsageError
 from harness.wire.capture import CaptureWriter, Tag, load_capture
 from harness.wire.completion import Reason, parse_completion
 from harness.wire.exchange import Ending, Exchange
-from harness.wire.transport import (
-    NORMAL,
-    REALTIME,
-    SO_TIMESTAMPNS,
-    Clock,
-    Deadlines,
-    NoSink,
-    Sink,
-    SocketTransport,
-    http_request,
-)
+from harness.wire.request import http_request
+from harness.wire.scheduling import NORMAL, REALTIME
+from harness.wire.transport import SO_TIMESTAMPNS, Clock, Deadlines, NoSink, Sink, SocketTransport
 from tests.wire.build import DONE, GOOD, HEAD, chunk, chunked, sized, until_close, usage
 from tests.wire.scripted import (
     ScriptedServer,
