@@ -85,10 +85,11 @@ def ladder_table(evidence: LadderEvidence) -> list[RenderableType]:
 
 def _verdict(evidence: AnyEvidence, directory: Path, command: str) -> list[RenderableType]:
     parts: list[RenderableType] = []
-    gates = Text("gates: ")
-    for gate in evidence.gates:
-        gates.append(f"{gate_words(gate)} ({gate.subject})  ", style="green" if gate.passed else "red")
-    parts.append(gates)
+    if evidence.gates:
+        gates = Text("gates: ")
+        for gate in evidence.gates:
+            gates.append(f"{gate_words(gate)} ({gate.subject})  ", style="green" if gate.passed else "red")
+        parts.append(gates)
     parts.append(_server_gates(evidence))
     if evidence.simulated:
         parts.append(Text("SIMULATED: these numbers are no measurement of any card", style="bold yellow"))

@@ -2,10 +2,11 @@
 
 import asyncio
 import time
+from typing import Any
 
 import aiohttp
 
-from benchmarks.clients.job import HOST, PATH, Heard, Job, parse_pieces
+from benchmarks.clients.job import HOST, PATH, Events, Job, parsed
 
 
 class Client:
@@ -13,7 +14,7 @@ class Client:
 
     timestamps = "when iter_any hands the piece out"
     version = aiohttp.__version__
-    parse = staticmethod(parse_pieces)
+    parse: Any = staticmethod(parsed)
 
     def __init__(self, job: Job) -> None:
         self._job, self._body = job, job.body()
@@ -25,21 +26,21 @@ class Client:
         timeout = aiohttp.ClientTimeout(total=None)
         return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout)
 
-    def round(self) -> list[Heard]:
+    def round(self) -> list[Any]:
         """See Client."""
         return self._runner.run(self._all())
 
-    async def _all(self) -> list[Heard]:
+    async def _all(self) -> list[Any]:
         return await asyncio.gather(*(self._one() for _ in range(self._job.streams)))
 
-    async def _one(self) -> Heard:
-        heard = Heard(time.time_ns())
+    async def _one(self) -> Any:
+        events = Events(time.time_ns())
         headers = {"content-type": "application/json"}
         async with self._session.post(self._url, data=self._body, headers=headers) as response:
             response.raise_for_status()
             async for piece in response.content.iter_any():
-                heard.pieces.append((time.time_ns(), piece))
-        return heard
+                events.feed(time.time_ns(), piece)
+        return events.stream()
 
     def close(self) -> None:
         """See Client."""

@@ -71,7 +71,7 @@ class Client(Protocol):
         """Open all streams of one round, and read them to their ends."""
 
     def parse(self, heard: Any) -> Stream:
-        """One of ``round``'s streams, parsed."""
+        """One of ``round``'s streams, parsed: what wasn't done while it was open."""
 
     def close(self) -> None:
         """Close what is open."""
@@ -82,24 +82,51 @@ def stamps(data: bytes) -> list[int]:
     return [int(value) for value in _CREATED.findall(data)][:-1]
 
 
-def parse_pieces(heard: Heard) -> Stream:
-    """Events of a body without HTTP framing: an event has the time of the piece that completed it."""
-    stream = Stream(heard.t0_ns, [], [], [], False)
-    pending, usage, done = b"", None, False
-    for at, piece in heard.pieces:
-        *events, pending = (pending + piece).split(b"\n\n")
+class Events:
+    """The events of one body without HTTP framing, parsed as its pieces come, as the peers' users do it.
+
+    An event has the time of the piece that completed it.
+    """
+
+    def __init__(self, t0_ns: int) -> None:
+        self._stream = Stream(t0_ns, [], [], [], False)
+        self._pending = b""
+        self._told: int | None = None
+        self._done = False
+
+    def feed(self, at_ns: int, piece: bytes) -> None:
+        """The next piece, and when it was handed out."""
+        *events, self._pending = (self._pending + piece).split(b"\n\n")
+        stream = self._stream
         for event in events:
             data = event.removeprefix(b"data: ")
             if data == b"[DONE]":
-                done = True
+                self._done = True
                 continue
             value = json.loads(data)
-            usage = value.get("usage") or usage
+            if value.get("usage"):
+                self._told = value["usage"]["completion_tokens"]
             for choice in value["choices"]:
                 stream.ids += choice["token_ids"]
-                stream.at_ns.append(at)
+                stream.at_ns.append(at_ns)
                 stream.created_ns.append(value["created_ns"])
-    stream.complete = done and usage is not None and usage["completion_tokens"] == len(stream.ids)
+
+    def stream(self) -> Stream:
+        """What came."""
+        self._stream.complete = self._done and self._told == len(self._stream.ids)
+        return self._stream
+
+
+def parse_pieces(heard: Heard) -> Stream:
+    """The same of pieces that were kept."""
+    events = Events(heard.t0_ns)
+    for at, piece in heard.pieces:
+        events.feed(at, piece)
+    return events.stream()
+
+
+def parsed(stream: Stream) -> Stream:
+    """For a client that parses as it reads."""
     return stream
 
 

@@ -5,7 +5,7 @@ import threading
 import time
 from http.client import HTTPConnection
 
-from benchmarks.clients.job import HOST, PATH, Heard, Job, parse_pieces
+from benchmarks.clients.job import HOST, PATH, Events, Job, Stream, parsed
 
 
 class Client:
@@ -13,31 +13,33 @@ class Client:
 
     timestamps = "when read1 returns"
     version = f"http.client of Python {platform.python_version()}"
-    parse = staticmethod(parse_pieces)
+    parse = staticmethod(parsed)
 
     def __init__(self, job: Job) -> None:
         self._body = job.body()
         self._connections = [HTTPConnection(HOST, job.port) for _ in range(job.streams)]
 
-    def round(self) -> list[Heard]:
+    def round(self) -> list[Stream]:
         """See Client."""
-        heard = [Heard(0) for _ in self._connections]
-        barrier = threading.Barrier(len(heard))
-        pairs = zip(self._connections, heard, strict=True)
-        threads = [threading.Thread(target=self._one, args=(*pair, barrier)) for pair in pairs]
+        streams: list[Stream] = []
+        barrier = threading.Barrier(len(self._connections))
+        threads = [
+            threading.Thread(target=self._one, args=(connection, streams, barrier)) for connection in self._connections
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        return heard
+        return streams
 
-    def _one(self, connection: HTTPConnection, heard: Heard, barrier: threading.Barrier) -> None:
+    def _one(self, connection: HTTPConnection, streams: list[Stream], barrier: threading.Barrier) -> None:
         barrier.wait()
-        heard.t0_ns = time.time_ns()
+        events = Events(time.time_ns())
         connection.request("POST", PATH, self._body, {"Content-Type": "application/json"})
         response = connection.getresponse()
         while piece := response.read1(1 << 16):
-            heard.pieces.append((time.time_ns(), piece))
+            events.feed(time.time_ns(), piece)
+        streams.append(events.stream())
 
     def close(self) -> None:
         """See Client."""

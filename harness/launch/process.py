@@ -114,7 +114,10 @@ class ProcessEngine:
         except BaseException as error:
             remove_cache(places)
             if isinstance(error, OSError):
-                raise LaunchError(f"server {plan.label} can't be started ({error}); look at this host") from None
+                raise LaunchError(
+                    f"server {plan.label} can't be started ({error}); see whether {Path(sys.executable).name} -I -S -c 0 "
+                    "runs in an empty environment"
+                ) from None
             raise
 
     def command(self, plan: ServerPlan, places: Places, image: ImageFacts | None) -> str:
@@ -137,7 +140,14 @@ def _base(program: Program, places: Places, tmp: str) -> dict[str, str]:
 
     TMPDIR is not in the cache directory, because vLLM makes sockets there, whose paths may have 107 bytes at most.
     """
-    return {"PATH": program.path, "HOME": f"{places.cache.absolute()}/home", "LANG": "C.UTF-8", "TMPDIR": tmp}
+    return {"PATH": program.path, "HOME": f"{places.cache.absolute()}/home", "LANG": "C.UTF-8", "TMPDIR": tmp} | (
+        library_path()
+    )
+
+
+def library_path() -> dict[str, str]:
+    """Where this host's shared libraries are, when that is set: a Python, or oneAPI's, may not start without it."""
+    return {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if os.environ.get(name)}
 
 
 class Guard:
@@ -146,7 +156,7 @@ class Guard:
     def __init__(self, spec: dict[str, object], end_s: float) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", guard.__file__],
-            env={},
+            env=library_path(),
             cwd="/",
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

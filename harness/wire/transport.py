@@ -6,31 +6,34 @@ The hot path is ``recvmsg`` and three appends. Literal addresses only, no proxy,
 import contextlib
 import errno
 import os
-import select
-import selectors
 import socket
 import struct
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from harness.errors import BenchError
-from harness.wire.answer_end import AnswerEnd
+from harness.wire.connection import Connection
 from harness.wire.exchange import Ending, Exchange, level_reads
+from harness.wire.poller import IN, OUT, Poller
 from harness.wire.request import sendable_headers
 from harness.wire.scheduling import NORMAL, prompt_wakeups
 
 SO_TIMESTAMPNS = 35
 """Linux, all architectures vLLM runs on; the socket module has no name for it before Python 3.13"""
 
-READ_SIZE = 256 * 1024
+READ_SIZE = 64 * 1024
+"""Bytes; from twice that on the allocator may map and unmap memory at every read, which costs more than the read"""
 ANCILLARY_SIZE = socket.CMSG_SPACE(16) if hasattr(socket, "CMSG_SPACE") else 0
-FD_SETSIZE = 1024
-"""select() takes no descriptor from here on"""
 TICK_S = 0.05
 """How often deadlines are looked at"""
+FEW = 8
+"""Fewer than one of so many streams ready is worth a pause: a server writes to all streams of a step in one burst"""
+PAUSE_S = 0.0001
+"""Of a burst, for the rest of it to come: the kernel has stamped it by then, the server is not interrupted at every
+write, and one call finds more to read. It is in the lag of contract section 6, and in no arrival time"""
 GRACE_S = 0.25
 """How long after a seeming end a connection is still read"""
 MAX_ANSWER = 64 * 1024 * 1024
@@ -85,37 +88,6 @@ class NoSink:
         """See Sink."""
 
 
-@dataclass(slots=True)
-class _Connection:
-    number: int
-    sock: socket.socket
-    exchange: Exchange
-    outgoing: bytes
-    parts: list[bytes] = field(default_factory=list)
-    sent: int = 0
-    connected: bool = False
-    open: bool = True
-    last_ns: int = 0
-    """monotonic time of the last progress"""
-    maybe_ended_ns: int | None = None
-    received: int = 0
-    """bytes of the answer so far"""
-    held: bool = False
-    """connected and waiting for its release"""
-    broken: str = ""
-    """why sending failed; what the server said before is still read"""
-    end: AnswerEnd = field(default_factory=AnswerEnd)
-
-
-def _wait(selector: selectors.BaseSelector, seconds: float) -> None:
-    """Wait for an event or a time: select() keeps microseconds where epoll's own timeout rounds to milliseconds."""
-    number = getattr(selector, "fileno", lambda: FD_SETSIZE)()
-    if number < FD_SETSIZE:
-        select.select([number], [], [], seconds)
-    else:
-        time.sleep(min(seconds, 1e-4))
-
-
 class SocketTransport:
     """Requests to one literal address. ``drain_s`` is how often the sink may be called while streams are open."""
 
@@ -163,32 +135,31 @@ class SocketTransport:
         the exchanges that were open reach the sink with the ending ``interrupted`` before it goes on. Raises
         BenchError when this process may not open so many sockets.
         """
-        with prompt_wakeups() as self.scheduling, selectors.DefaultSelector() as selector:
+        poller: Poller[Connection] = Poller()
+        with prompt_wakeups() as self.scheduling, contextlib.closing(poller):
             cpu = time.thread_time_ns()
-            connections: list[_Connection] = []
+            connections: list[Connection] = []
             try:
                 for request in requests:
-                    self._open(selector, connections, request, held=releases_ns is not None)
-                held: list[tuple[int, _Connection]] = []
+                    self._open(poller, connections, request, held=releases_ns is not None)
+                held: list[tuple[int, Connection]] = []
                 if releases_ns is not None:
-                    self._connect_all(selector, connections, cpu)
+                    self._connect_all(poller, connections, cpu)
                     start = self._clock.mono_ns() if barrier is None else barrier()
                     due = [(start + release, connections[i]) for i, release in enumerate(releases_ns)]
                     held = sorted((item for item in due if item[1].open), key=lambda item: -item[0])
                     self._barrier_ns = start
-                self._loop(selector, connections, held, cpu)
+                self._loop(poller, connections, held, cpu)
             except BaseException:
                 for connection in connections:
                     if connection.open:
                         # The first exception is the one to tell, and no connection may stay open for a second.
                         with contextlib.suppress(Exception):
-                            self._finish(selector, connection, Ending.INTERRUPTED, STOPPED, cpu)
+                            self._finish(poller, connection, Ending.INTERRUPTED, STOPPED, cpu)
                 raise
         return [connection.exchange for connection in connections]
 
-    def _open(
-        self, selector: selectors.BaseSelector, connections: list[_Connection], request: bytes, *, held: bool
-    ) -> None:
+    def _open(self, poller: Poller[Connection], connections: list[Connection], request: bytes, *, held: bool) -> None:
         number = len(connections)
         try:
             sock = socket.socket(self._family, socket.SOCK_STREAM)
@@ -204,7 +175,7 @@ class SocketTransport:
         exchange = Exchange(request, t0_wall_ns=wall, t0_mono_ns=mono, ending=Ending.INTERRUPTED)
         head, separator, body = request.partition(b"\r\n\r\n")
         outgoing = head + b"\r\n" + self._secret + b"\r\n" + body if self._secret and separator else request
-        connection = _Connection(number, sock, exchange, outgoing, last_ns=mono, held=held)
+        connection = Connection(number, sock, exchange, outgoing, last_ns=mono, held=held)
         connections.append(connection)
         if not held:
             self._sink.begin(exchange, number)
@@ -215,21 +186,21 @@ class SocketTransport:
         except OSError as error:
             self._close(connection, Ending.CONNECT_FAILED, str(error), 0)
             return
-        selector.register(sock, selectors.EVENT_WRITE, connection)
+        poller.register(sock, OUT, connection)
 
-    def _connect_all(self, selector: selectors.BaseSelector, connections: list[_Connection], cpu: int) -> None:
+    def _connect_all(self, poller: Poller[Connection], connections: list[Connection], cpu: int) -> None:
         """Wait until every connection stands or has failed."""
         while any(connection.open and not connection.connected for connection in connections):
-            for key, _ in selector.select(TICK_S):
-                connection: _Connection = key.data
-                if self._connected(selector, connection, cpu):
-                    selector.unregister(connection.sock)
+            for number, _ in poller.ready(TICK_S):
+                connection = poller.owners[number]
+                if self._connected(poller, connection, cpu):
+                    poller.unregister(connection.sock)
             now = self._clock.mono_ns()
             for connection in connections:
                 if connection.open:
-                    self._check_deadlines(selector, connection, now, cpu)
+                    self._check_deadlines(poller, connection, now, cpu)
 
-    def _release(self, selector: selectors.BaseSelector, connection: _Connection, cpu: int) -> None:
+    def _release(self, poller: Poller[Connection], connection: Connection, cpu: int) -> None:
         """Send a held request: its clock starts now."""
         exchange, clock = connection.exchange, self._clock
         connected = exchange.t0_wall_ns + (exchange.connected_ns or 0)
@@ -238,14 +209,14 @@ class SocketTransport:
         exchange.connected_ns, exchange.released_ns = connected - wall, mono - self._barrier_ns
         connection.held, connection.last_ns = False, mono
         self._sink.begin(exchange, connection.number)
-        selector.register(connection.sock, selectors.EVENT_READ, connection)
-        self._write(selector, connection, cpu)
+        poller.register(connection.sock, IN, connection)
+        self._write(poller, connection, cpu)
 
     def _loop(
         self,
-        selector: selectors.BaseSelector,
-        connections: list[_Connection],
-        held: list[tuple[int, _Connection]],
+        poller: Poller[Connection],
+        connections: list[Connection],
+        held: list[tuple[int, Connection]],
         cpu: int,
     ) -> None:
         """``held`` are requests to release with their monotonic times, the latest first."""
@@ -256,26 +227,29 @@ class SocketTransport:
                 left = held[-1][0] - self._clock.mono_ns()
                 if left <= 0:
                     connection = held.pop()[1]
-                    self._release(selector, connection, cpu)
+                    self._release(poller, connection, cpu)
                     open_count -= not connection.open
                     continue
-                _wait(selector, min(left / 1e9, TICK_S))
-                events = selector.select(0)
+                poller.wait(min(left / 1e9, TICK_S))
+                ready = poller.ready(0)
             else:
-                events = selector.select(TICK_S)
-            for key, mask in events:
-                connection = key.data
-                if mask & selectors.EVENT_READ:
-                    self._read(selector, connection, cpu)
-                if connection.open and mask & selectors.EVENT_WRITE:
-                    self._write(selector, connection, cpu)
+                ready = poller.ready(TICK_S)
+            for number, mask in ready:
+                connection = poller.owners[number]
+                events = mask if mask == IN else poller.events(number, mask)
+                if events & IN:
+                    self._read(poller, connection, cpu)
+                if connection.open and events & OUT:
+                    self._write(poller, connection, cpu)
                 open_count -= not connection.open
+            if 0 < len(ready) < open_count // FEW and not held:
+                time.sleep(PAUSE_S)
             now = self._clock.mono_ns()
             if now >= next_tick:
                 next_tick = now + int(TICK_S * 1e9)
                 for connection in connections:
                     if connection.open:
-                        self._check_deadlines(selector, connection, now, cpu)
+                        self._check_deadlines(poller, connection, now, cpu)
                 open_count = sum(connection.open for connection in connections)
             if now >= next_drain:
                 next_drain = now + int(self._drain_s * 1e9)
@@ -283,9 +257,9 @@ class SocketTransport:
                     if connection.open:
                         self._hand_over(connection)
 
-    def _write(self, selector: selectors.BaseSelector, connection: _Connection, cpu: int) -> None:
+    def _write(self, poller: Poller[Connection], connection: Connection, cpu: int) -> None:
         exchange = connection.exchange
-        if not connection.connected and not self._connected(selector, connection, cpu):
+        if not connection.connected and not self._connected(poller, connection, cpu):
             return
         try:
             connection.sent += connection.sock.send(memoryview(connection.outgoing)[connection.sent :])
@@ -293,42 +267,42 @@ class SocketTransport:
             return
         except OSError as error:
             connection.broken = str(error)
-            selector.modify(connection.sock, selectors.EVENT_READ, connection)
+            poller.modify(connection.sock, IN)
             return
         connection.last_ns = self._clock.mono_ns()
         if connection.sent == len(connection.outgoing):
             exchange.sent_ns = self._clock.wall_ns() - exchange.t0_wall_ns
-            selector.modify(connection.sock, selectors.EVENT_READ, connection)
+            poller.modify(connection.sock, IN)
         else:
-            selector.modify(connection.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, connection)
+            poller.modify(connection.sock, IN | OUT)
 
-    def _connected(self, selector: selectors.BaseSelector, connection: _Connection, cpu: int) -> bool:
+    def _connected(self, poller: Poller[Connection], connection: Connection, cpu: int) -> bool:
         """Whether the connection that became writable stands; one that failed is finished."""
         code = connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             reason = str(OSError(code, os.strerror(code)))
             # A closed port refuses; only a connection that already stood can be reset.
             ending = Ending.SEND_FAILED if code == errno.ECONNRESET else Ending.CONNECT_FAILED
-            self._finish(selector, connection, ending, reason, cpu)
+            self._finish(poller, connection, ending, reason, cpu)
             return False
         connection.connected = True
         connection.exchange.connected_ns = self._clock.wall_ns() - connection.exchange.t0_wall_ns
         return True
 
-    def _read(self, selector: selectors.BaseSelector, connection: _Connection, cpu: int) -> None:
+    def _read(self, poller: Poller[Connection], connection: Connection, cpu: int) -> None:
         try:
-            data, ancillary, _, _ = connection.sock.recvmsg(READ_SIZE, ANCILLARY_SIZE)
+            data, ancillary, _, _ = connection.receive(READ_SIZE, ANCILLARY_SIZE)
         except BlockingIOError:
             return
         except OSError as error:
             ending = Ending.RESET if connection.sent == len(connection.outgoing) else Ending.SEND_FAILED
-            self._finish(selector, connection, ending, str(error), cpu)
+            self._finish(poller, connection, ending, str(error), cpu)
             return
         wall = self._clock.wall_ns()
         exchange = connection.exchange
         if not data:
             ending = Ending.SEND_FAILED if connection.broken else Ending.CLOSED
-            self._finish(selector, connection, ending, connection.broken, cpu)
+            self._finish(poller, connection, ending, connection.broken, cpu)
             return
         user = wall - exchange.t0_wall_ns
         exchange.user_ns.append(user)
@@ -342,51 +316,50 @@ class SocketTransport:
         exchange.sizes.append(len(data))
         connection.parts.append(data)
         connection.received += len(data)
-        connection.last_ns = self._clock.mono_ns()
-        connection.maybe_ended_ns = connection.last_ns if connection.end.feed(data) else None
 
-    def _check_deadlines(self, selector: selectors.BaseSelector, connection: _Connection, now: int, cpu: int) -> None:
+    def _check_deadlines(self, poller: Poller[Connection], connection: Connection, now: int, cpu: int) -> None:
         exchange, limits = connection.exchange, self._deadlines
         if connection.held and connection.connected:
             return
+        if connection.received != connection.noted:
+            connection.noted, connection.last_ns = connection.received, now
         waited = (now - connection.last_ns) / 1e9
         total = (now - exchange.t0_mono_ns) / 1e9
-        if connection.maybe_ended_ns is not None and waited > GRACE_S:
-            self._finish(selector, connection, Ending.DONE, "the server kept the connection open", cpu)
+        if waited > GRACE_S and connection.seems_ended():
+            self._finish(poller, connection, Ending.DONE, "the server kept the connection open", cpu)
         elif total > limits.total_s:
-            self._finish(selector, connection, Ending.TOTAL_TIMEOUT, f"{limits.total_s:g} s in all", cpu)
+            self._finish(poller, connection, Ending.TOTAL_TIMEOUT, f"{limits.total_s:g} s in all", cpu)
         elif not connection.connected:
             if total > limits.connect_s:
-                self._finish(selector, connection, Ending.CONNECT_TIMEOUT, f"{limits.connect_s:g} s", cpu)
+                self._finish(poller, connection, Ending.CONNECT_TIMEOUT, f"{limits.connect_s:g} s", cpu)
         elif not exchange.sizes:
             if waited > limits.first_byte_s:
                 detail = f"no byte within {limits.first_byte_s:g} s"
                 if exchange.sent_ns is None:
                     detail += f", and only {connection.sent} of {len(connection.outgoing)} bytes were taken"
-                self._finish(selector, connection, Ending.FIRST_BYTE_TIMEOUT, detail, cpu)
+                self._finish(poller, connection, Ending.FIRST_BYTE_TIMEOUT, detail, cpu)
         elif waited > limits.idle_s:
             detail = f"no byte for {limits.idle_s:g} s"
-            self._finish(selector, connection, Ending.IDLE_TIMEOUT, detail, cpu)
+            self._finish(poller, connection, Ending.IDLE_TIMEOUT, detail, cpu)
         elif connection.received > MAX_ANSWER:
             detail = f"the answer is longer than {MAX_ANSWER} bytes"
-            self._finish(selector, connection, Ending.INTERRUPTED, detail, cpu)
+            self._finish(poller, connection, Ending.INTERRUPTED, detail, cpu)
 
-    def _hand_over(self, connection: _Connection) -> None:
+    def _hand_over(self, connection: Connection) -> None:
         exchange = connection.exchange
-        if len(connection.parts) < 2 and exchange.data:
+        if len(exchange.data) == connection.received:
             return
         exchange.data = b"".join(connection.parts)
         connection.parts = [exchange.data]
         self._sink.drain(exchange, connection.number)
 
     def _finish(
-        self, selector: selectors.BaseSelector, connection: _Connection, ending: Ending, detail: str, cpu: int
+        self, poller: Poller[Connection], connection: Connection, ending: Ending, detail: str, cpu: int
     ) -> None:
-        with contextlib.suppress(KeyError, ValueError):
-            selector.unregister(connection.sock)
+        poller.unregister(connection.sock)
         self._close(connection, ending, detail, time.thread_time_ns() - cpu)
 
-    def _close(self, connection: _Connection, ending: Ending, detail: str, cpu_ns: int) -> None:
+    def _close(self, connection: Connection, ending: Ending, detail: str, cpu_ns: int) -> None:
         exchange = connection.exchange
         exchange.end_wall_ns, exchange.end_mono_ns = self._clock.wall_ns(), self._clock.mono_ns()
         connection.sock.close()

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = ["ours", "httpx", "aiohttp", "http.client threads", "vllm bench serve", "aiperf", "guidellm"]
+NAMES = ["ours", "httpx", "aiohttp", "aiohttp, parsing after", "http.client threads"]
+NAMES += ["vllm bench serve", "aiperf", "guidellm"]
 FIGURES = {
     "job",
     "events",
@@ -60,7 +61,7 @@ def test_client_smoke(tmp_path: Path) -> None:
     assert set(result["many_streams"]) >= FIGURES
     assert result["many_streams"]["job"]["streams"] == 512
     assert result["many_streams"]["events_lost"] == 0
-    assert {goal["met"] for goal in result["goals"]} <= {True, False, None}
+    assert result["goals"] == []  # a quick run measures none
     assert result["host"]["cpu_threads"] == os.cpu_count()
     assert result["settings"]["quick"] is True
 

@@ -1,0 +1,49 @@
+"""One connection of the socket transport, while it is read."""
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.wire.answer_end import AnswerEnd
+from harness.wire.exchange import Exchange
+
+
+@dataclass(slots=True)
+class Connection:
+    """What is known of it. ``parts`` are the reads since the last hand-over, the first one all before."""
+
+    number: int
+    sock: socket.socket
+    exchange: Exchange
+    outgoing: bytes
+    parts: list[bytes] = field(default_factory=list)
+    sent: int = 0
+    connected: bool = False
+    open: bool = True
+    last_ns: int = 0
+    """monotonic time of the last progress; that of a read is noted by the next look at the deadlines"""
+    received: int = 0
+    """bytes of the answer so far"""
+    noted: int = 0
+    """of these, by the last look at the deadlines"""
+    judged: int = 0
+    """of these, seen by ``end``"""
+    held: bool = False
+    """connected and waiting for its release"""
+    broken: str = ""
+    """why sending failed; what the server said before is still read"""
+    end: AnswerEnd = field(default_factory=AnswerEnd)
+    maybe_ended: bool = False
+    receive: Callable[..., Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.receive = self.sock.recvmsg
+
+    def seems_ended(self) -> bool:
+        """Whether the answer may be over. For a connection that has fallen silent: reads needn't pay for it."""
+        if self.judged != self.received:
+            self.parts = [b"".join(self.parts)]
+            self.maybe_ended = self.end.feed(self.parts[0][self.judged :])
+            self.judged = self.received
+        return self.maybe_ended
