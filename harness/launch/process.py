@@ -115,7 +115,7 @@ class ProcessEngine:
             remove_cache(places)
             if isinstance(error, OSError):
                 raise LaunchError(
-                    f"server {plan.label} can't be started ({error}); see whether {Path(sys.executable).name} -I -S -c 0 "
+                    f"server {plan.label} can't be started ({error}); see whether this Python "
                     "runs in an empty environment"
                 ) from None
             raise
