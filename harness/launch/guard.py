@@ -150,14 +150,25 @@ def main() -> int:
         shutil.rmtree(spec["tmp"], ignore_errors=True)
 
 
+def _proc_text(pid: int, name: str) -> str:
+    """A file of /proc/<pid>; empty when it can't be read."""
+    try:
+        with open(f"/proc/{pid}/{name}", "rb") as file:  # noqa: PTH123
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
 def _hold(spec: dict[str, Any], ended: list[int], wake: int) -> int:
     try:
         server = _launch(spec)
     except OSError as error:
         _report(error=error.strerror or str(error))
         return 1
+    # Read at once and here: a server that sets its title overwrites both in its own memory.
+    first = {name: _proc_text(server, name) for name in ("cmdline", "environ")}
     entry = stat(server)
-    _report(pid=server, started=0 if entry is None else entry.started)
+    _report(pid=server, started=0 if entry is None else entry.started, **first)
 
     def reap() -> None:
         with contextlib.suppress(ChildProcessError):

@@ -87,9 +87,13 @@ def socket_inodes(pid: int) -> set[str]:
 def read_words(pid: int, name: str) -> list[str]:
     """``cmdline`` or ``environ`` of a process; empty when it can't be read."""
     with suppress(OSError):
-        text = Path(f"/proc/{pid}/{name}").read_bytes().decode("utf-8", "replace")
-        return text.removesuffix("\0").split("\0") if text else []
+        return split_words(Path(f"/proc/{pid}/{name}").read_bytes().decode("utf-8", "replace"))
     return []
+
+
+def split_words(text: str) -> list[str]:
+    """The words of such a file, each of which ends in a NUL."""
+    return text.removesuffix("\0").split("\0") if text else []
 
 
 class ProcessEngine:
@@ -220,7 +224,7 @@ class ProcessServer:
         self._log = places.log
         self._endpoint = Endpoint(LOOPBACK, port)
         self._tmp = tmp = tempfile.mkdtemp(prefix="b70-")
-        roles = {str(places.cache.absolute()): "<cache>", tmp: "<tmp>"}
+        roles = {str(places.cache.absolute()): "<cache>", tmp: "<tmp>", str(Path(program.words[0]).parent): "<program>"}
         self._redactor = Redactor(roles if model is None else {**roles, str(model): "<model>"})
         self._base = _base(program, places, tmp)
         self._asked: tuple[str, float] | None = None
@@ -239,8 +243,8 @@ class ProcessServer:
         facts = self._guard.facts(("pid",), 0)
         self._pid, self._started = int(facts["pid"]), int(facts["started"])
         self._started_at = utc_now()
-        # At once: a server that sets its title (vLLM's workers do) overwrites both in its own memory.
-        self._first = read_words(self._pid, "cmdline"), read_words(self._pid, "environ")
+        # As the guard saw them first: a server that sets its title (vLLM's workers do) overwrites both.
+        self._first = split_words(str(facts["cmdline"])), split_words(str(facts["environ"]))
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
         self._server_id = f"pid:{self._pid}:{self._started}:{boot}"
 
