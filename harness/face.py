@@ -18,7 +18,7 @@ from harness.measure.gates import Gate
 from harness.measure.ladder import Batch
 from harness.measure.rates import median
 from harness.measure.rows import Row
-from harness.summary import gate_words, number, summary
+from harness.summary import SIMULATED_MARK, gate_words, number, summary
 
 WIDTH = 160
 """Columns of plain output"""
@@ -49,6 +49,8 @@ class PlainFace:
         self._console = Console(file=out, highlight=False, width=WIDTH, no_color=True, force_terminal=False)
         self._command = command
         self._stage: dict[str, str] = {}
+        self._mark = ""
+        """stands behind every number of a simulated campaign"""
 
     def _say(self, text: str) -> None:
         self._console.print(Text(text), soft_wrap=True)
@@ -57,6 +59,7 @@ class PlainFace:
         """See harness.watching.Watcher."""
         plan = start.plan
         simulated = "SIMULATED, no measurement: " if start.simulated else ""
+        self._mark = SIMULATED_MARK if start.simulated else ""
         self._say(f"{simulated}{start.lane_title}, TP{plan.tensor_parallel}, MTP depth {plan.depth}")
         self._say(f"campaign {directory.name}: {', '.join(server.label for server in plan.servers)}")
         if done:
@@ -82,7 +85,9 @@ class PlainFace:
         place = f"{label}: {row.index + 1:2}/{total} {row.prompt_id}"
         if row.complete:
             ttft = number(row.ttft_ms, "ms", 1)
-            self._say(f"{place}: {len(row.token_ids)} tokens, {number(row.tok_s_1_100, 'tokens/s')}, TTFT {ttft}")
+            self._say(
+                f"{place}: {len(row.token_ids)} tokens, {number(row.tok_s_1_100, 'tokens/s')}, TTFT {ttft}{self._mark}"
+            )
         else:
             self._say(f"{place}: INVALID, {row.reason}: {row.detail}")
 
@@ -91,7 +96,7 @@ class PlainFace:
         rate = number(batch.aggregate_tok_s_wall, "tokens/s", 1)
         warm = " (warm-up)" if batch.number == 1 else ""
         place = f"{label}: pass {batch.number}/{passes}{warm} c{batch.rung}"
-        self._say(f"{place}: {rate}, {batch.exact}/{len(batch.requests)} exact")
+        self._say(f"{place}: {rate}, {batch.exact}/{len(batch.requests)} exact{self._mark}")
 
     def attempt_ended(self, label: str, status: str, error: str) -> None:
         """See harness.watching.Watcher."""

@@ -119,6 +119,8 @@ def prepare(options: Options, note: Note, *, dry: bool = False) -> Prepared:
     check_image(lane, image_file, classpad=options.classpad, depth=options.depth)
     if name != "attach" and lane.model.directory_needed and options.model_dir is None:
         raise UsageError(f"launcher {lane.name} serves a model from a directory; give it with --model-dir")
+    if options.model_dir is not None and name != "attach":
+        check_model_directory(options.model_dir)
     engine = create_engine(name)
     image = engine.image(image_file) if image_file is not None and not dry else None
     model = None
@@ -182,12 +184,17 @@ def _servers(options: Options, engine: EngineName) -> list[tuple[str, int, str |
     return [("mtp0-a", 0, options.oracle_url), arm]
 
 
-def model_facts(lane: Lane, directory: Path, note: Note) -> ModelFacts:
-    """Sizes and sha256 of every file of the model directory. Raises UsageError for one that can't be a model."""
+def check_model_directory(directory: Path) -> None:
+    """Raises UsageError for a path that can't hold a model's weights."""
     if not directory.is_dir():
         raise UsageError(f"model directory {directory.name} doesn't exist; give the directory of the weights")
     if not (directory / "config.json").is_file():
         raise UsageError(f"model directory {directory.name} has no config.json; give the directory of the weights")
+
+
+def model_facts(lane: Lane, directory: Path, note: Note) -> ModelFacts:
+    """Sizes and sha256 of every file of the model directory. Raises UsageError for one that can't be a model."""
+    check_model_directory(directory)
     files = []
     for path in sorted(path for path in directory.rglob("*") if path.is_file() or path.is_symlink()):
         name = path.relative_to(directory).as_posix()
@@ -213,12 +220,28 @@ def dry_run(options: Options, note: Note) -> list[tuple[ServerPlan, str]]:
             image = prepared.engine.image(prepared.image_file)
         except BenchError as error:
             note(f"image not checked: {error}")
+            image = pinned(prepared.image_file)
     model = options.model_dir.resolve() if options.model_dir is not None else None
     name = campaign_name(prepared.plan)
     return [
         (plan, prepared.engine.command(plan, _places(options, name, plan.label, model), image))
         for plan in prepared.plan.servers
     ]
+
+
+def pinned(image: Image) -> ImageFacts | None:
+    """What the image file pins, for a command line on a host that lacks the image; None for one told by its label."""
+    if not image.ids:
+        return None
+    return ImageFacts(
+        name=image.name,
+        id=image.ids[0],
+        repo_digests=[],
+        storage_driver="unknown",
+        labels={},
+        entrypoint=image.entrypoint,
+        env={},
+    )
 
 
 def _places(options: Options, name: str, label: str, model: Path | None) -> Places:

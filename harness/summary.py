@@ -14,6 +14,7 @@ from harness.evidence.schema import AttemptStatus, Evidence, Pair, Status
 from harness.measure.gates import Gate
 from harness.measure.selftest import SelfTest
 
+SIMULATED_MARK = " (simulated)"
 LINE = 150
 """Characters of a reason that the summary shows"""
 
@@ -40,7 +41,8 @@ def pairs_table(evidence: Evidence) -> list[RenderableType]:
     """Both servers of each pair."""
     parts: list[RenderableType] = []
     withheld = evidence.withheld
-    table = Table(title="strict suite, class-balanced median of tokens 1 to 100", title_justify="left")
+    mark = SIMULATED_MARK if evidence.simulated else ""
+    table = Table(title=f"strict suite, class-balanced median of tokens 1 to 100{mark}", title_justify="left")
     for name in ("pair", "server a", "server b", "center", "spread", "burst-exact", "TTFT a / b", "acceptance"):
         table.add_column(name, justify="left" if name == "pair" else "right")
     for pair in evidence.pairs:
@@ -52,9 +54,8 @@ def pairs_table(evidence: Evidence) -> list[RenderableType]:
 def ladder_table(evidence: LadderEvidence) -> list[RenderableType]:
     """Every rung; a withheld one says so, its rate stands beside its count."""
     plan = evidence.start.plan.ladder
-    table = Table(
-        title=f"ladder, {0 if plan is None else plan.passes} passes, aggregate tokens/s", title_justify="left"
-    )
+    passes, mark = 0 if plan is None else plan.passes, SIMULATED_MARK if evidence.simulated else ""
+    table = Table(title=f"ladder, {passes} passes, aggregate tokens/s{mark}", title_justify="left")
     for name in ("users", "graphs", "rate", "steady", "warm-up", "exact", "own", "bound 95 %", "min%", "shown"):
         table.add_column(name, justify="left" if name in ("graphs", "shown") else "right")
     for rung in evidence.rungs:

@@ -258,7 +258,7 @@ def _conclusion(evidence: LadderEvidence, plan: LadderPlan) -> str:
     if evidence.status is Status.WITHHELD:
         missed = [rung for rung in evidence.rungs if rung.withheld]
         said = withheld_sentence(missed) or evidence.reasons[0]
-        return f"{simulated}{what}: withheld: {said}"
+        return f"{simulated}{what}: {said}"
     first = evidence.reasons[0].splitlines()[0] if evidence.reasons else "the campaign did not reach its end"
     return f"{simulated}{what}: {evidence.status}: {first}; {evidence.passes_done} of {plan.passes} passes are whole"
 

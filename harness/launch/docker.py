@@ -67,7 +67,8 @@ class DockerEngine:
         except FAULTS as error:
             raise LaunchError(f"Docker can't list its images ({explain(error)}); look at Docker's log") from None
         if inspect is None:
-            raise LaunchError(f"image {image.name} is not on this host; {image.obtain}")
+            pins = f" (pinned id {' or '.join(image.ids)})" if image.ids else ""
+            raise LaunchError(f"image {image.name}{pins} is not on this host; {image.obtain}")
         config = inspect.get("Config") or {}
         labels, entrypoint = config.get("Labels") or {}, config.get("Entrypoint") or []
         for name, value in image.labels.items():

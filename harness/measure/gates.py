@@ -273,7 +273,7 @@ def identity_gate(
         name=name,
         subject=f"{left.label} vs {right.label}",
         passed=not failures,
-        failures=[f"{name}: {failure}" for failure in failures],
+        failures=[f"{name} {left.label} vs {right.label}: {failure}" for failure in failures],
         exact=comparison.exact,
         total=comparison.total,
         divergences=comparison.divergences,

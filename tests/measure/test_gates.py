@@ -245,7 +245,7 @@ def test_a_flipped_id_fails_with_place_ids_and_lengths() -> None:
     left, right = list(rows[6].token_ids), list(rows[6].token_ids)
     left[57], right[57] = 4711, 815
     gate = g3(mtp3_arm(rows=replace_row(rows, 6, token_ids=left)), make_arm(rows=replace_row(rows, 6, token_ids=right)))
-    assert gate.failures == ["G3: prompt-06 differs at token 57: 4711 against 815 (512 and 512 ids)"]
+    assert gate.failures == ["G3 mtp3-a vs mtp0-a: prompt-06 differs at token 57: 4711 against 815 (512 and 512 ids)"]
     assert (gate.exact, gate.total) == (11, 12)
     assert gate.divergences[0].first_divergence_token_zero_based == 57
 

