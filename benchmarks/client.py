@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -86,32 +85,46 @@ def _unmeasured(state: str, note: str) -> dict[str, Any]:
     return {"state": state, "note": note, "version": "", "timestamps": "", "scheduled": {}, "full_speed": None}
 
 
-def _measure(
-    name: str, concurrency: list[int], scheduled: Callable[[int], dict[str, Any]], full: Callable[[], dict[str, Any]]
-) -> dict[str, Any]:
-    client = _unmeasured("measured", "")
-    for streams in concurrency:
-        progress.print(f"{name}: {streams} streams")
-        figures = scheduled(streams)
-        if "absent" in figures:
-            return _unmeasured("not installed", figures["absent"])
-        client["scheduled"][str(streams)] = figures
-    progress.print(f"{name}: full speed")
-    client["full_speed"] = full()
-    for figures in [*client["scheduled"].values(), client["full_speed"]]:
-        client["version"] = figures.pop("version", "") or client["version"]
-        client["timestamps"] = figures.pop("timestamps", "") or client["timestamps"]
+def _middle(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """The run with the median CPU per event; a run that failed or lost events is shown before any other."""
+    worst = max(runs, key=lambda run: (run.keys() & {"failed", "absent"} != set(), run.get("events_lost", 0)))
+    if "failed" in worst or "absent" in worst or worst["events_lost"]:
+        return worst
+    ordered = sorted(runs, key=lambda run: float(run["cpu_read_us_per_event"]))
+    cpu = [run["cpu_read_us_per_event"] for run in ordered]
+    return ordered[(len(ordered) - 1) // 2] | {"cpu_read_us_per_event_of_each_run": cpu}
+
+
+def _fill(client: dict[str, Any]) -> dict[str, Any]:
+    """Version and kind of timestamps from the runs to the client; a client that is absent says only that."""
+    runs = [*client["scheduled"].values(), client["full_speed"]]
+    for run in runs:
+        if "absent" in run:
+            return _unmeasured("not installed", run["absent"])
+        client["version"] = run.pop("version", "") or client["version"]
+        client["timestamps"] = run.pop("timestamps", "") or client["timestamps"]
     return client
 
 
-def _small_client(bench: Bench, name: str, concurrency: list[int]) -> dict[str, Any]:
-    def scheduled(streams: int) -> dict[str, Any]:
-        return bench.client(MODULES[name], streams, bench.schedule, rounds=bench.rounds, tokens=bench.tokens)
-
-    def full() -> dict[str, Any]:
-        return bench.client(MODULES[name], FULL_SPEED_STREAMS, FULL_SPEED, rounds=1, tokens=bench.full_tokens)
-
-    return _measure(name, concurrency, scheduled, full)
+def _small_clients(bench: Bench, names: list[str], concurrency: list[int], repeats: int) -> dict[str, dict[str, Any]]:
+    """Runs of the clients take turns, so that what else the machine does falls on all of them."""
+    clients = {name: _unmeasured("measured", "") for name in names}
+    for streams in concurrency:
+        runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+        for repeat in range(repeats):
+            for name in names:
+                progress.print(f"{streams} streams, {repeat + 1} of {repeats}: {name}")
+                runs[name].append(
+                    bench.client(MODULES[name], streams, bench.schedule, rounds=bench.rounds, tokens=bench.tokens)
+                )
+        for name in names:
+            clients[name]["scheduled"][str(streams)] = _middle(runs[name])
+    for name in names:
+        progress.print(f"full speed: {name}")
+        clients[name]["full_speed"] = bench.client(
+            MODULES[name], FULL_SPEED_STREAMS, FULL_SPEED, rounds=1, tokens=bench.full_tokens
+        )
+    return {name: _fill(client) for name, client in clients.items()}
 
 
 def _tool(
@@ -129,15 +142,12 @@ def _tool(
     if not tokenizer and tool.name != "aiperf":
         return _unmeasured("not run", "it needs a tokenizer: give --tokenizer DIR")
 
-    def scheduled(streams: int) -> dict[str, Any]:
-        return bench.tool(tool, program, streams, bench.schedule, tokenizer)
-
-    client = _measure(
-        tool.name,
-        concurrency,
-        scheduled,
-        lambda: bench.tool(tool, program, FULL_SPEED_STREAMS, FULL_SPEED, tokenizer),
-    )
+    client = _unmeasured("measured", "")
+    for streams in concurrency:
+        progress.print(f"{streams} streams: {tool.name}")
+        client["scheduled"][str(streams)] = bench.tool(tool, program, streams, bench.schedule, tokenizer)
+    progress.print(f"full speed: {tool.name}")
+    client["full_speed"] = bench.tool(tool, program, FULL_SPEED_STREAMS, FULL_SPEED, tokenizer)
     client["version"] = tools.version(program, tool.package or tool.program)
     client["timestamps"] = "its own report"
     return client
@@ -160,7 +170,8 @@ def main(
     json_file: Annotated[Path | None, typer.Option("--json", help="Write everything to this file.")] = None,
     markdown: Annotated[bool, typer.Option(help="Print the README's table at the end.")] = False,
     peers: Annotated[bool, typer.Option(help="Measure the peers too.")] = True,
-    rounds: Annotated[int, typer.Option(min=1, help="Measured rounds at each number of streams.")] = 5,
+    rounds: Annotated[int, typer.Option(min=1, help="Measured rounds of a run.")] = 2,
+    repeats: Annotated[int, typer.Option(min=1, help="Runs of each client, in turns; the median is shown.")] = 3,
     tokenizer: Annotated[
         str,
         typer.Option(envvar="B70_BENCH_TOKENIZER", help="Directory of a tokenizer, which the load generators need."),
@@ -199,6 +210,7 @@ def main(
                 "tokens": bench.tokens,
                 "rounds": bench.rounds,
                 "warm_rounds": 1,
+                "repeats": 1 if quick else repeats,
                 "full_speed_streams": FULL_SPEED_STREAMS,
                 "full_speed_tokens": bench.full_tokens,
                 "many_streams": MANY_STREAMS,
@@ -207,11 +219,10 @@ def main(
             "clients": {},
         }
         clients = result["clients"]
+        names = list(MODULES) if peers else ["ours"]
+        measured = _small_clients(bench, names, counts, 1 if quick else repeats)
         for name in MODULES:
-            if name == "ours" or peers:
-                clients[name] = _small_client(bench, name, counts)
-            else:
-                clients[name] = _unmeasured("not run", "--no-peers")
+            clients[name] = measured.get(name) or _unmeasured("not run", "--no-peers")
         progress.print(f"ours: {MANY_STREAMS} streams")
         result["many_streams"] = bench.client(
             "ours", MANY_STREAMS, bench.schedule, rounds=min(2, bench.rounds), tokens=bench.tokens

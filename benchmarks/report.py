@@ -152,8 +152,9 @@ def markdown(result: Mapping[str, Any]) -> str:
         "",
         f"Source in {result['source']} ({result['source_scheduling']}): first event {schedule['ttft_us'] / 1e3:g} ms "
         f"after the request, then one each {schedule['gap_us'] / 1e3:g} ms, {settings['tokens']} a stream, "
-        f"{settings['rounds']} rounds after a warm one. {host['cpu_threads']} processors ({host['cpu_model']}), "
-        f"{result['date'][:10]}, load {result['load_before']:.1f} before the start. {', '.join(versions)}.",
+        f"{settings['rounds']} rounds after a warm one, the median of {settings['repeats']} runs. "
+        f"{host['cpu_threads']} processors ({host['cpu_model']}), {result['date'][:10]}, load "
+        f"{result['load_before']:.1f} before the start. {', '.join(versions)}.",
         "TTFT error: what the client reads less the schedule's. Timestamp error: an event's time in the client less "
         "the wall time stamped into it before its write. CPU: user and system time of the client's process while "
         "streams are open; the peers parse as they read, as their users do, ours keeps the bytes and parses after.",

@@ -64,7 +64,7 @@ def test_plain_lines(evidence: Evidence, passed: Path) -> None:
     assert lines[1] == f"campaign {passed.name}: mtp0-a, mtp0-b, mtp3-a, mtp3-b"
     rows = [line for line in lines if re.match(r"mtp\d-[ab]: +\d+/12 ", line)]
     assert len(rows) == 48
-    row = r"mtp0-a:  1/12 restore-drill: 110 tokens, \d+\.\d\d tokens/s, TTFT \d+\.\d ms"
+    row = r"mtp0-a:  1/12 restore-drill: 110 tokens, \d+\.\d\d tokens/s, TTFT \d+\.\d ms \(simulated\)"
     assert re.fullmatch(row, rows[0])
     assert sum(line.startswith("mtp0-a: starting") for line in lines) == 1, "counting stages are said once"
     assert "G3 12/12 (mtp3-b vs mtp0-a)" in lines

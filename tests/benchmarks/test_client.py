@@ -54,7 +54,7 @@ def test_client_smoke(tmp_path: Path) -> None:
         assert client["version"]
         assert client["timestamps"]
         for figures in (client["scheduled"]["4"], client["full_speed"]):
-            assert set(figures) == FIGURES
+            assert set(figures) - {"cpu_read_us_per_event_of_each_run"} == FIGURES
             assert figures["events_lost"] == figures["streams_incomplete"] == 0
             assert figures["events"] > 0
     assert result["clients"]["ours"]["state"] == result["clients"]["httpx"]["state"] == "measured"

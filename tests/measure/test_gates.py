@@ -273,7 +273,7 @@ def test_a_flipped_id_fails_with_place_ids_and_lengths() -> None:
 def test_identity_needs_two_servers_of_one_configuration(changes: dict[str, Any], said: str) -> None:
     gate = identity_gate("G1", make_arm(), make_arm("mtp0-b", **changes))
     assert not gate.passed
-    assert all(failure.startswith("G1: ") for failure in gate.failures)
+    assert all(failure.startswith("G1 mtp0-a vs mtp0-b: ") for failure in gate.failures)
     assert said in "\n".join(gate.failures)
 
 
@@ -291,7 +291,7 @@ def test_g3_allows_only_the_declared_difference() -> None:
 def test_both_arms_without_one_prompt_are_found_by_the_expected_total() -> None:
     rows = make_rows()[:-1]
     gate = identity_gate("G1", make_arm(rows=rows), make_arm("mtp0-b", rows=rows), expected_total=12)
-    assert gate.failures == ["G1: 11 prompts were compared where the suite has 12"]
+    assert gate.failures == ["G1 mtp0-a vs mtp0-b: 11 prompts were compared where the suite has 12"]
 
 
 @given(st.integers(0, 11), st.integers(0, 127), st.integers(1, 9), st.booleans())
