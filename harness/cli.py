@@ -253,7 +253,7 @@ def show(
 
     from harness.evidence.verify import headline
     from harness.evidence.verify import verify as check
-    from harness.summary import summary
+    from harness.summary import drawn, summary
 
     if not directory.is_dir():
         raise UsageError(f"{directory} is not a directory; give the directory of a campaign")
@@ -265,7 +265,7 @@ def show(
         console.print(part)
     if svg is not None:
         try:
-            svg.write_text(console.export_svg(title=directory.name), encoding="utf-8")
+            svg.write_text(drawn(console, directory.name), encoding="utf-8")
         except OSError as error:
             raise UsageError(f"{svg.name} can't be written ({error.strerror}); choose another --svg") from None
     raise typer.Exit(result.evidence.exit_code)

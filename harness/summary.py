@@ -1,9 +1,10 @@
 """The closing summary of a campaign, as a person reads it: numbers with units, gates, reasons, the next command."""
 
+import re
 import shlex
 from pathlib import Path
 
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -195,3 +196,9 @@ def self_test_table(result: SelfTest) -> list[RenderableType]:
     proxy = result.proxy
     said = result.proxy_note if proxy is None else f"{proxy.added_p50_us:+.0f} µs at the median; {result.proxy_note}"
     return [table, Text(f"Docker's port proxy: {said}")]
+
+
+def drawn(console: Console, title: str) -> str:
+    """What a recording console has printed, as SVG without anything from outside: a monospace font of the reader's."""
+    fonts = re.compile(r"@font-face \{.*?\n    \}\n", re.DOTALL)
+    return fonts.sub("", console.export_svg(title=title)).replace("Fira Code", "ui-monospace, Menlo, Consolas")
