@@ -29,11 +29,12 @@ READ_SIZE = 64 * 1024
 ANCILLARY_SIZE = socket.CMSG_SPACE(16) if hasattr(socket, "CMSG_SPACE") else 0
 TICK_S = 0.05
 """How often deadlines are looked at"""
+BURST_NS = 50_000
 FEW = 8
-"""Fewer than one of so many streams ready is worth a pause: a server writes to all streams of a step in one burst"""
+"""When fewer than one in so many streams is ready, and so soon after the reads before, a burst is under way"""
 PAUSE_S = 0.0001
-"""Of a burst, for the rest of it to come: the kernel has stamped it by then, the server is not interrupted at every
-write, and one call finds more to read. It is in the lag of contract section 6, and in no arrival time"""
+"""In a burst, for more of it to come: the kernel stamps it meanwhile, the server is not interrupted at every write, and
+one call finds more to read. It is in the lag of contract section 6, and in no arrival time"""
 GRACE_S = 0.25
 """How long after a seeming end a connection is still read"""
 MAX_ANSWER = 64 * 1024 * 1024
@@ -221,7 +222,7 @@ class SocketTransport:
     ) -> None:
         """``held`` are requests to release with their monotonic times, the latest first."""
         open_count = sum(connection.open for connection in connections)
-        next_tick = next_drain = 0
+        now = next_tick = next_drain = 0
         while open_count:
             if held:
                 left = held[-1][0] - self._clock.mono_ns()
@@ -242,9 +243,10 @@ class SocketTransport:
                 if connection.open and events & OUT:
                     self._write(poller, connection, cpu)
                 open_count -= not connection.open
-            if 0 < len(ready) < open_count // FEW and not held:
+            before, now = now, self._clock.mono_ns()
+            if now - before < BURST_NS and 0 < len(ready) < open_count // FEW and not held:
                 time.sleep(PAUSE_S)
-            now = self._clock.mono_ns()
+                now = self._clock.mono_ns()
             if now >= next_tick:
                 next_tick = now + int(TICK_S * 1e9)
                 for connection in connections:
