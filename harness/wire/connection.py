@@ -1,12 +1,15 @@
 """One connection of the socket transport, while it is read."""
 
 import socket
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from harness.wire.answer_end import AnswerEnd
 from harness.wire.exchange import Exchange
+
+_TIMESPEC = struct.Struct("@ll")
 
 
 @dataclass(slots=True)
@@ -17,6 +20,8 @@ class Connection:
     sock: socket.socket
     exchange: Exchange
     outgoing: bytes
+    raw: list[tuple[bytes, list[tuple[int, int, bytes]], int]] = field(default_factory=list)
+    """reads as they came: bytes, ancillary data, wall clock; taken apart when there is time"""
     parts: list[bytes] = field(default_factory=list)
     sent: int = 0
     connected: bool = False
@@ -40,9 +45,27 @@ class Connection:
     def __post_init__(self) -> None:
         self.receive = self.sock.recvmsg
 
+    def take_apart(self) -> None:
+        """Move the reads as they came into the exchange: their kernel times, or the clock's where there is none."""
+        raw, self.raw = self.raw, []
+        exchange, t0 = self.exchange, self.exchange.t0_wall_ns
+        for data, ancillary, wall in raw:
+            user = wall - t0
+            exchange.user_ns.append(user)
+            if ancillary:
+                seconds, nanoseconds = _TIMESPEC.unpack_from(ancillary[0][2])
+                exchange.at_ns.append(seconds * 1_000_000_000 + nanoseconds - t0)
+                exchange.kernel.append(True)
+            else:
+                exchange.at_ns.append(user)
+                exchange.kernel.append(False)
+            exchange.sizes.append(len(data))
+            self.parts.append(data)
+
     def seems_ended(self) -> bool:
         """Whether the answer may be over. For a connection that has fallen silent: reads needn't pay for it."""
         if self.judged != self.received:
+            self.take_apart()
             self.parts = [b"".join(self.parts)]
             self.maybe_ended = self.end.feed(self.parts[0][self.judged :])
             self.judged = self.received

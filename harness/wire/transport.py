@@ -7,7 +7,6 @@ import contextlib
 import errno
 import os
 import socket
-import struct
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -40,9 +39,6 @@ GRACE_S = 0.25
 MAX_ANSWER = 64 * 1024 * 1024
 """Bytes after which an answer is no longer read: a hundred times the longest that a suite can cause"""
 STOPPED = "we stopped reading"
-
-
-_TIMESPEC = struct.Struct("@ll")
 
 
 @dataclass(frozen=True)
@@ -222,6 +218,7 @@ class SocketTransport:
     ) -> None:
         """``held`` are requests to release with their monotonic times, the latest first."""
         open_count = sum(connection.open for connection in connections)
+        owners, wall_ns, draining = poller.owners, self._clock.wall_ns, type(self._sink) is not NoSink
         now = next_tick = next_drain = 0
         while open_count:
             if held:
@@ -236,7 +233,23 @@ class SocketTransport:
             else:
                 ready = poller.ready(TICK_S)
             for number, mask in ready:
-                connection = poller.owners[number]
+                connection = owners[number]
+                if mask == IN:
+                    # The hot path: one call, one clock, one append; all else waits until a stream is over.
+                    try:
+                        data, ancillary, _, _ = connection.receive(READ_SIZE, ANCILLARY_SIZE)
+                    except BlockingIOError:
+                        continue
+                    except OSError as error:
+                        self._failed(poller, connection, error, cpu)
+                    else:
+                        if data:
+                            connection.raw.append((data, ancillary, wall_ns()))
+                            connection.received += len(data)
+                            continue
+                        self._ended(poller, connection, cpu)
+                    open_count -= not connection.open
+                    continue
                 events = mask if mask == IN else poller.events(number, mask)
                 if events & IN:
                     self._read(poller, connection, cpu)
@@ -253,7 +266,7 @@ class SocketTransport:
                     if connection.open:
                         self._check_deadlines(poller, connection, now, cpu)
                 open_count = sum(connection.open for connection in connections)
-            if now >= next_drain:
+            if draining and now >= next_drain:
                 next_drain = now + int(self._drain_s * 1e9)
                 for connection in connections:
                     if connection.open:
@@ -292,32 +305,27 @@ class SocketTransport:
         return True
 
     def _read(self, poller: Poller[Connection], connection: Connection, cpu: int) -> None:
+        """One read of a connection that also did something else than become readable."""
         try:
             data, ancillary, _, _ = connection.receive(READ_SIZE, ANCILLARY_SIZE)
         except BlockingIOError:
             return
         except OSError as error:
-            ending = Ending.RESET if connection.sent == len(connection.outgoing) else Ending.SEND_FAILED
-            self._finish(poller, connection, ending, str(error), cpu)
+            self._failed(poller, connection, error, cpu)
             return
-        wall = self._clock.wall_ns()
-        exchange = connection.exchange
         if not data:
-            ending = Ending.SEND_FAILED if connection.broken else Ending.CLOSED
-            self._finish(poller, connection, ending, connection.broken, cpu)
+            self._ended(poller, connection, cpu)
             return
-        user = wall - exchange.t0_wall_ns
-        exchange.user_ns.append(user)
-        if ancillary:
-            seconds, nanoseconds = _TIMESPEC.unpack_from(ancillary[0][2])
-            exchange.at_ns.append(seconds * 1_000_000_000 + nanoseconds - exchange.t0_wall_ns)
-            exchange.kernel.append(True)
-        else:
-            exchange.at_ns.append(user)
-            exchange.kernel.append(False)
-        exchange.sizes.append(len(data))
-        connection.parts.append(data)
+        connection.raw.append((data, ancillary, self._clock.wall_ns()))
         connection.received += len(data)
+
+    def _failed(self, poller: Poller[Connection], connection: Connection, error: OSError, cpu: int) -> None:
+        ending = Ending.RESET if connection.sent == len(connection.outgoing) else Ending.SEND_FAILED
+        self._finish(poller, connection, ending, str(error), cpu)
+
+    def _ended(self, poller: Poller[Connection], connection: Connection, cpu: int) -> None:
+        ending = Ending.SEND_FAILED if connection.broken else Ending.CLOSED
+        self._finish(poller, connection, ending, connection.broken, cpu)
 
     def _check_deadlines(self, poller: Poller[Connection], connection: Connection, now: int, cpu: int) -> None:
         exchange, limits = connection.exchange, self._deadlines
@@ -334,7 +342,7 @@ class SocketTransport:
         elif not connection.connected:
             if total > limits.connect_s:
                 self._finish(poller, connection, Ending.CONNECT_TIMEOUT, f"{limits.connect_s:g} s", cpu)
-        elif not exchange.sizes:
+        elif not connection.received:
             if waited > limits.first_byte_s:
                 detail = f"no byte within {limits.first_byte_s:g} s"
                 if exchange.sent_ns is None:
@@ -351,6 +359,7 @@ class SocketTransport:
         exchange = connection.exchange
         if len(exchange.data) == connection.received:
             return
+        connection.take_apart()
         exchange.data = b"".join(connection.parts)
         connection.parts = [exchange.data]
         self._sink.drain(exchange, connection.number)
@@ -366,6 +375,7 @@ class SocketTransport:
         exchange.end_wall_ns, exchange.end_mono_ns = self._clock.wall_ns(), self._clock.mono_ns()
         connection.sock.close()
         connection.open = False
+        connection.take_apart()
         exchange.data = b"".join(connection.parts)
         if ending is Ending.INTERRUPTED:
             level_reads(exchange)
