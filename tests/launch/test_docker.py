@@ -331,12 +331,18 @@ class TestImage:
     @pytest.mark.parametrize(
         ("change", "sentence"),
         [
-            ({"ids": ["sha256:" + "0" * 64], "references": []}, "image tiny \(pinned id sha256:0+\) is not on this host; build it"),
+            (
+                {"ids": ["sha256:" + "0" * 64], "references": []},
+                r"image tiny \(pinned id sha256:0+\) is not on this host; build it",
+            ),
             (
                 {"ids": ["sha256:" + "0" * 64], "references": [TAG]},
                 "has id sha256:[0-9a-f]{64}, which is not the pinned",
             ),
-            ({"references": ["b70-bench-launch-test:absent"]}, "image tiny \(pinned id sha256:0+\) is not on this host; build it"),
+            (
+                {"references": ["b70-bench-launch-test:absent"]},
+                "image tiny is not on this host; build it",
+            ),
             ({"references": [BASE]}, "label bench.test = None, but 'tiny' is needed"),
             ({"entrypoint": ["vllm", "serve"]}, "has entrypoint"),
         ],
