@@ -50,10 +50,7 @@ class LadderAnswers:
 
 def is_degenerate(ids: Sequence[int]) -> bool:
     """One id in more than half of an answer, or alone in its last 64 (contract section 3)."""
-    if not ids:
-        return True
-    most = max(ids.count(token) for token in set(ids))
-    return 2 * most > len(ids) or (len(ids) >= gates.DEGENERATE_TAIL and len(set(ids[-gates.DEGENERATE_TAIL :])) == 1)
+    return gates.degeneration(ids) is not None
 
 
 def problem_of(completion: Completion) -> str | None:

@@ -168,18 +168,20 @@ def cache_zero_gate(label: str, rows: Sequence[Row]) -> Gate:
 
 def degenerate_gate(label: str, rows: Sequence[Row]) -> Gate:
     """``degenerate``: no row has one id in more than half of it, or one id alone in its last 64 (section 3)."""
-    failures = []
-    for row in rows:
-        ids = row.token_ids
-        if not ids:
-            failures.append(f"{row.prompt_id} has no ids")
-            continue
-        most, count = Counter(ids).most_common(1)[0]
-        if 2 * count > len(ids):
-            failures.append(f"{row.prompt_id} has the id {most} in {count} of its {len(ids)} places")
-        elif len(ids) >= DEGENERATE_TAIL and len(set(ids[-DEGENERATE_TAIL:])) == 1:
-            failures.append(f"{row.prompt_id} ends in {DEGENERATE_TAIL} times the id {ids[-1]}")
-    return _gate("degenerate", label, rows, failures)
+    found = [(row.prompt_id, degeneration(row.token_ids)) for row in rows]
+    return _gate("degenerate", label, rows, [f"{name} {how}" for name, how in found if how is not None])
+
+
+def degeneration(ids: Sequence[int]) -> str | None:
+    """How an answer is degenerate, as the end of a sentence; None when it isn't (section 3)."""
+    if not ids:
+        return "has no ids"
+    most, count = Counter(ids).most_common(1)[0]
+    if 2 * count > len(ids):
+        return f"has the id {most} in {count} of its {len(ids)} places"
+    if len(ids) >= DEGENERATE_TAIL and len(set(ids[-DEGENERATE_TAIL:])) == 1:
+        return f"ends in {DEGENERATE_TAIL} times the id {ids[-1]}"
+    return None
 
 
 def client_gate(
