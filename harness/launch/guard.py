@@ -23,6 +23,7 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 POLL_S = 0.05
 KILL_S = 10.0
+EXEC_WAIT_S = 1.0
 """How long killed processes may take to be gone."""
 
 
@@ -159,6 +160,24 @@ def _proc_text(pid: int, name: str) -> str:
         return ""
 
 
+def words_of(pid: int) -> dict[str, str]:
+    """``cmdline`` and ``environ`` of one program; empty when they can't be read, or the process has ended.
+
+    Both are empty for a moment in an exec: the kernel sets up the stack where they stand after the old program is gone
+    (and after Popen has returned); ``#!/usr/bin/env python3`` is two of them. So they are read until they hold
+    something, and stand for the same program.
+    """
+    deadline = time.monotonic() + EXEC_WAIT_S
+    while True:
+        words = {name: _proc_text(pid, name) for name in ("cmdline", "environ")}
+        if all(words.values()) and words["cmdline"] == _proc_text(pid, "cmdline"):
+            return words
+        entry = stat(pid)
+        if entry is None or not entry.alive or time.monotonic() > deadline:
+            return words
+        time.sleep(0.001)
+
+
 def _hold(spec: dict[str, Any], ended: list[int], wake: int) -> int:
     try:
         server = _launch(spec)
@@ -166,7 +185,7 @@ def _hold(spec: dict[str, Any], ended: list[int], wake: int) -> int:
         _report(error=error.strerror or str(error))
         return 1
     # Read at once and here: a server that sets its title overwrites both in its own memory.
-    first = {name: _proc_text(server, name) for name in ("cmdline", "environ")}
+    first = words_of(server)
     entry = stat(server)
     _report(pid=server, started=0 if entry is None else entry.started, **first)
 

@@ -84,13 +84,6 @@ def socket_inodes(pid: int) -> set[str]:
     return found
 
 
-def read_words(pid: int, name: str) -> list[str]:
-    """``cmdline`` or ``environ`` of a process; empty when it can't be read."""
-    with suppress(OSError):
-        return split_words(Path(f"/proc/{pid}/{name}").read_bytes().decode("utf-8", "replace"))
-    return []
-
-
 def split_words(text: str) -> list[str]:
     """The words of such a file, each of which ends in a NUL."""
     return text.removesuffix("\0").split("\0") if text else []
@@ -274,9 +267,10 @@ class ProcessServer:
         inodes = listening_inodes(self._endpoint.port)
         with suppress(PermissionError):
             for pid in [p for p in self._family() if inodes & socket_inodes(p)] + [self._pid]:
-                words = read_words(pid, "cmdline")
+                found = guard.words_of(pid)
+                words = split_words(found["cmdline"])
                 if self._program.words[-1] in words:
-                    return words, read_words(pid, "environ")
+                    return words, split_words(found["environ"])
         return self._first
 
     def _split(self, words: list[str]) -> tuple[list[str], list[str]]:

@@ -78,8 +78,8 @@ class TestProcess:
 
     def test_its_temporary_directory_is_its_own_short_and_gone_with_it(self, start: Any) -> None:
         server = start(tiny_plan("process"))
-        words = Path(f"/proc/{pid_of(server)}/environ").read_bytes().split(b"\0")
-        (tmp,) = (Path(word[7:].decode()) for word in words if word.startswith(b"TMPDIR="))
+        words = guard.words_of(pid_of(server))["environ"].split("\0")
+        (tmp,) = (Path(word[7:]) for word in words if word.startswith("TMPDIR="))
         assert tmp.is_dir()
         assert len(str(tmp)) + 1 + len(str(uuid.uuid4())) < 107  # vLLM's sockets are named so
         server.stop()
@@ -330,3 +330,15 @@ def test_engines_by_name_without_the_docker_sdk() -> None:
         "create_engine('docker'); assert 'docker' in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
+
+
+@linux
+def test_a_program_that_is_in_exec_is_never_read_as_empty() -> None:
+    step = 'if [ $1 -gt 0 ]; then exec /bin/sh -c "$0" "$0" $(($1 - 1)); fi; exec cat'
+    with subprocess.Popen(
+        ["/bin/sh", "-c", step, step, "200"], env={"A": "b"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        seen = [guard.words_of(process.pid) for _ in range(50)]
+        until(lambda: guard.words_of(process.pid)["cmdline"] == "cat\0")
+        process.communicate(b"")
+    assert all(words["environ"].startswith("A=b") and words["cmdline"] for words in seen)
