@@ -52,6 +52,10 @@ class Locks:
             raise BenchError(
                 f"{name} is in use by another campaign ({holder or 'unnamed'}); wait for it, or stop it first"
             ) from None
+        if not folder and not _is(path, handle):  # removed by a clean-up between the two calls: take the new one
+            os.close(handle)
+            self._take(path)
+            return
         self._held.append(handle)
         if not folder:
             with contextlib.suppress(OSError):
@@ -63,9 +67,42 @@ class Locks:
             os.close(self._held.pop())
 
 
-def card_locks(cards: str | None) -> list[Path]:
+def _is(path: Path, handle: int) -> bool:
+    """Whether the file under that name is still the one that was opened."""
+    try:
+        now, opened = path.stat(follow_symlinks=False), os.fstat(handle)
+    except OSError:
+        return False
+    return (now.st_dev, now.st_ino) == (opened.st_dev, opened.st_ino)
+
+
+def lock_folder(folder: Path | None = None) -> Path:
+    """Where the cards' lock files stand: the same for every user of a host, unless a test says otherwise."""
+    return Path(tempfile.gettempdir()) if folder is None else folder
+
+
+def card_locks(cards: str | None, folder: Path | None = None) -> list[Path]:
     """Lock files of the cards in an affinity mask, e.g. ``"0,1"``; none for lanes without cards."""
     if cards is None:
         return []
-    folder = Path(tempfile.gettempdir())
-    return [folder / f"b70-bench-card-{card}.lock" for card in cards.split(",")]
+    return [lock_folder(folder) / f"b70-bench-card-{card}.lock" for card in cards.split(",")]
+
+
+def remove_free_locks(folder: Path | None = None) -> list[str]:
+    """Remove lock files that no campaign holds; their names. A file of another user that can't be removed stays."""
+    removed = []
+    for path in sorted(lock_folder(folder).glob("b70-bench-card-*.lock")):
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is(path, handle):
+                path.unlink()
+                removed.append(path.name)
+        except OSError:
+            continue
+        finally:
+            os.close(handle)
+    return removed
