@@ -23,6 +23,9 @@ MAX_LINE = 64 * 1024 * 1024
 """Bytes; a longer line is no capture of ours"""
 MAX_TOTAL = 1024 * 1024 * 1024
 """Decompressed bytes after which loading stops, against a decompression bomb"""
+MAX_EXCHANGES = 250_000
+MAX_READS = 4_000_000
+"""In one file: what is loaded takes many times its place in the file, and a campaign has some thousand exchanges"""
 RECORD_SIZE = 1024 * 1024
 RECORD_READS = 32 * 1024
 """Most bytes and reads in one line we write: even escaped sixfold it stays far below MAX_LINE"""
@@ -278,6 +281,7 @@ def load_capture(path: Path) -> Capture:
     """
     capture: Capture | None = None
     open_exchanges: dict[int, tuple[Exchange, list[bytes]]] = {}
+    reads = 0
     for number, line in enumerate(_lines(path), 1):
         if line is None:
             if capture is None:
@@ -292,6 +296,11 @@ def load_capture(path: Path) -> Capture:
                 capture = Capture(header=record)
                 continue
             _apply(capture, open_exchanges, record)
+            reads += len(record["size"]) if record["kind"] == "reads" else 0
+            if len(capture.exchanges) + len(capture.controls) > MAX_EXCHANGES or reads > MAX_READS:
+                raise EvidenceError(
+                    f"{path.name} has more than {MAX_EXCHANGES} exchanges or {MAX_READS} reads; it's no capture of ours"
+                )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             problem = f"{type(error).__name__} {error}"
             raise EvidenceError(

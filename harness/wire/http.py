@@ -58,7 +58,7 @@ def read_by_h11(exchange: Exchange) -> HttpResponse:
     try:
         _read(exchange, response)
     except h11.ProtocolError as error:
-        response.error = str(error)
+        response.error = _words(exchange.data, str(error))
         response.complete = False
     if response.error or response.complete:
         return response
@@ -151,6 +151,15 @@ def _read(exchange: Exchange, response: HttpResponse) -> None:
                 break
         if response.status is None:
             _check_head(fed)
+
+
+def _words(data: bytes, words: str) -> str:
+    """What h11 says of bytes that came in one read: what it says of several depends on where they were cut."""
+    try:
+        _read(Exchange(b"", 0, 0, Ending.CLOSED, data=data, sizes=[len(data)], at_ns=[0]), HttpResponse())
+    except h11.ProtocolError as error:
+        words = str(error)
+    return words
 
 
 def _check_head(size: int) -> None:
