@@ -10,6 +10,7 @@ from typing import Any
 from harness.simulated import log
 from harness.simulated.connection import Connection
 from harness.simulated.faults import CUTS, DEATHS
+from harness.simulated.logprobs import as_object
 from harness.simulated.model import token_bytes
 from harness.simulated.shapes import ENGINE_DEAD, UsageShape, dumps
 
@@ -29,6 +30,8 @@ class Order:
     return_token_ids: bool
     faults: dict[str, float]
     """those that strike this answer's stream"""
+    tops: list[dict[str, float]] | None = None
+    """what is likeliest at each id, where that was asked for"""
 
 
 class Text:
@@ -61,12 +64,13 @@ class WholeAnswer:
         text = Text().add(self._ids)
         prompt_ids = order.prompt if order.return_token_ids else None
         ids = self._ids if order.return_token_ids else None
+        tops = None if order.tops is None else as_object(order.tops[: len(self._ids)])
         choice: dict[str, Any] = {"index": 0}
         if order.chat:
             choice["message"] = {"role": "assistant", "content": text, "refusal": None, "tool_calls": []}
             choice |= {"logprobs": None, "finish_reason": finish, "stop_reason": None, "token_ids": ids}
         else:
-            choice |= {"text": text, "logprobs": None, "finish_reason": finish, "stop_reason": None, "token_ids": ids}
+            choice |= {"text": text, "logprobs": tops, "finish_reason": finish, "stop_reason": None, "token_ids": ids}
             choice |= {"prompt_logprobs": None, "prompt_token_ids": prompt_ids, "routed_experts": None}
         body: dict[str, Any] = {
             "id": order.request_id,

@@ -14,6 +14,7 @@ from harness.simulated.canary import reply
 from harness.simulated.completions import Order, StreamedAnswer, WholeAnswer, faults_of
 from harness.simulated.connection import Connection, Request
 from harness.simulated.engine import Engine, Sequence
+from harness.simulated.logprobs import logprobs_of
 from harness.simulated.loop import Loop
 from harness.simulated.metrics import Counters
 from harness.simulated.settings import Settings
@@ -112,6 +113,8 @@ class Server:
             connection.respond(200, dumps(self._info()).encode())
         elif route == ("POST", "/tokenize"):
             tokens = self._prompt(_body(request))
+            if self.settings.depth and "other-tokenizer" in self.settings.faults:
+                tokens = [model.BANG if place % 100 == 99 else token for place, token in enumerate(tokens)]
             shown = {"count": len(tokens), "max_model_len": self.settings.max_model_len, "tokens": tokens}
             connection.respond(200, dumps(shown | {"token_strs": None}).encode())
         elif route == ("POST", "/detokenize"):
@@ -131,7 +134,8 @@ class Server:
         limit = self._limit(body, len(prompt), chat=chat)
         stream = body.get("stream") is True
         given_id = request.headers.get("x-request-id") or uuid4().hex[:16]
-        suite_like = not chat and limit > 1
+        asked = None if chat else logprobs_of(body, self.settings.seed_text, prompt, limit, stream=stream)
+        suite_like = not chat and limit > 1 and asked is None
         key = model.prompt_key(self.settings.seed_text, prompt)
         if suite_like:
             self._seen.setdefault(key, len(self._seen))
@@ -148,6 +152,7 @@ class Server:
             include_usage=bool((body.get("stream_options") or {}).get("include_usage")),
             return_token_ids=body.get("return_token_ids") is True,
             faults=faults_of(faults, suite_like=suite_like, suite_number=self._suite_streams),
+            tops=None if asked is None else asked[1],
         )
         log.line(
             f"Received request {order.request_id}: {len(prompt)} prompt tokens, max_tokens {limit}",
@@ -164,9 +169,14 @@ class Server:
             )
         else:
             answer = WholeAnswer(connection, order, self._usage)
+        if asked is not None:
+            ids: Iterator[tuple[int, float]] = chain(((token, 0.0) for token in asked[0]), repeat((model.EOS, 0.0)))
+        else:
+            at_edge = self._at_edge(key, len(prompt), limit) if suite_like else None
+            ids = self._chat_ids(key, question) if chat else at_edge or self._ids(key, suite_like=suite_like)
         sequence = Sequence(
             prompt_tokens=len(prompt),
-            ids=self._chat_ids(key, question) if chat else self._ids(key, suite_like=suite_like),
+            ids=ids,
             max_tokens=limit,
             ignore_eos=order.ignore_eos,
             stop_after=int(faults["short"]) if suite_like and "short" in faults else None,
@@ -176,6 +186,15 @@ class Server:
         )
         connection.on_lost = lambda: self._engine.remove(sequence, "abort")
         self._engine.submit(sequence)
+
+    def _at_edge(self, key: bytes, prompt_tokens: int, limit: int) -> Iterator[tuple[int, float]] | None:
+        """The ids where a fault strikes at the shortest prompts or at the end of the context."""
+        settings, faults = self.settings, self.settings.faults
+        if settings.depth and "boundary" in faults and prompt_tokens == 1 + settings.depth:
+            return repeat((model.BANG, 0.0))
+        if settings.depth and "last-position" in faults and prompt_tokens + limit == settings.max_model_len:
+            return model.diverging(key, b"full", limit - 1)
+        return None
 
     def _ids(self, key: bytes, *, suite_like: bool) -> Iterator[tuple[int, float]]:
         """The ids of a completion, with the faults that change ids."""
