@@ -9,7 +9,10 @@ from harness.errors import BenchError, FreshnessError, Interrupted, LaunchError
 from harness.evidence import store
 from harness.evidence.schema import AttemptStatus, ServerRecord
 from harness.evidence.sentences import answer_without_paths, log_without_paths, without_paths
+from harness.host.flight import told
 from harness.host.memory import wait_for_memory
+from harness.host.telemetry import Telemetry
+from harness.host_guard import HostGuard
 from harness.launch import proof
 from harness.launch.control import ControlClient
 from harness.launch.readiness import POLL_S, wait_ready
@@ -45,6 +48,7 @@ class Surroundings:
     """ask the container at its own address instead of its published port"""
     watcher: Watcher
     guard: SignalGuard
+    host: HostGuard
 
     def roles(self) -> dict[str, str]:
         """Host paths and what stands for them in evidence."""
@@ -65,6 +69,7 @@ class Attempt:
         self._capture: CaptureWriter | None = None
         self._server: RunningServer | None = None
         self._control: ControlClient | None = None
+        self._telemetry: Telemetry | None = None
 
     def run(self) -> tuple[AttemptStatus, str]:
         """(status, error sentence). Raises Interrupted or BenchError only after the server is gone and all is kept."""
@@ -73,6 +78,7 @@ class Attempt:
         with self._around.guard.quiet():
             self._folder.mkdir(parents=True)
             try:
+                self._look()
                 self._save()
                 server = self._server = self._start()
                 with self._around.guard.listening():
@@ -91,6 +97,19 @@ class Attempt:
                 self._end(error)
         return status, error
 
+    def _look(self) -> None:
+        """The host before the server; telemetry runs from here to the server's end. Raises LaunchError for a fault."""
+        record = self._record.host = self._around.host.before()
+        if record.before.faults:
+            said = told(record.before.faults)[0][:200]
+            raise LaunchError(
+                f"{self.plan.label}: the kernel log has a fault of the cards since the campaign began ({said}), so no "
+                "further server is started; start anew, which probes the cards first"
+            )
+        self._telemetry = self._around.host.telemetry(self._folder / store.TELEMETRY)
+        if self._telemetry is not None:
+            self._telemetry.start()
+
     def _stage(self, text: str) -> None:
         self._around.watcher.stage(self.plan.label, text)
 
@@ -103,7 +122,7 @@ class Attempt:
         around = self._around
         if around.min_mem_available is not None:
             with around.guard.listening():
-                wait_for_memory(around.min_mem_available, self._stage)
+                wait_for_memory(around.min_mem_available, self._stage, meminfo=around.host.roots.meminfo)
         log = self._folder / store.LOG
         log.touch()
         places = Places(
@@ -148,9 +167,11 @@ class Attempt:
         )
         if plan.dev_mode:
             control.get("server-info")
+        self._record.within = server.within(plan)
         self._save()
         session.scrape("metrics-before")
         session.refuse_stale_depth()
+        session.refuse_other_server(self._record)
         self._work.run(session)
         session.refuse_dead()
 
@@ -180,6 +201,10 @@ class Attempt:
             if self.plan.engine != "docker":
                 with contextlib.suppress(OSError, BenchError):
                     self._reduce_log()
+        if self._telemetry is not None:
+            self._telemetry.stop()
+        if self._record.host is not None:
+            self._record.host = self._around.host.after(self._record.host, self._telemetry)
         self._record.error = without_paths(error, self._around.roles())
         with contextlib.suppress(OSError, BenchError):
             if self._record.cache_before is not None:

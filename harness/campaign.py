@@ -7,25 +7,32 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.attempt import CACHES, Attempt, Surroundings
+from harness.depth_work import ContextWork, PromptBook
 from harness.errors import BenchError, ExitCode, Interrupted, LaunchError, UsageError
 from harness.evidence import journal, store
 from harness.evidence.derive import derive
+from harness.evidence.host_gate import is_fault
 from harness.evidence.ladder import ORACLE, ORACLE_LABEL, ladder_slots, sequential_answers
 from harness.evidence.ladder_attempts import load_answers
 from harness.evidence.ladder_schema import AnyEvidence, LadderEvidence
+from harness.evidence.prompts import TEXTS
 from harness.evidence.schema import AttemptStatus, Start, Status, SuiteFacts, SuitePrompt
 from harness.evidence.sentences import without_paths
-from harness.host.facts import Host, host_facts, tool_facts
+from harness.host.facts import tool_facts
 from harness.host.lock import Locks, card_locks
+from harness.host_guard import HostGuard, watch
 from harness.ladder_work import LadderWork, SequentialWork
+from harness.leftovers import reap
 from harness.measure.selftest import Proxy, SelfTest
 from harness.plan import CampaignPlan, ServerPlan, oracle_differences
 from harness.preparing import Options, Prepared, campaign_name, prepare
+from harness.preparing_context import texts_facts
 from harness.selftest.run import USERS, self_test
 from harness.sender import Access
 from harness.session import Work
 from harness.signals import SignalGuard
 from harness.strict_work import StrictWork
+from harness.surveying import survey
 from harness.watching import Watcher
 
 
@@ -37,13 +44,14 @@ def run_campaign(options: Options, watcher: Watcher, *, resume: Path | None = No
     guard = SignalGuard()
     with guard.installed():
         prepared = prepare(options, watcher.note)
-        with Locks(card_locks(_cards(prepared))):
+        with Locks(card_locks(_cards(prepared), options.roots.locks)):
+            host = _watch(options, prepared, watcher) if resume is None else None
             tested = _self_test(prepared, watcher) if resume is None else None
             directory = _new_directory(options, prepared) if resume is None else _existing(resume)
             with Locks([directory]):
-                if resume is None:
-                    start, done = _start(options, prepared, directory.name, tested), list[str]()
-                    store.write_atomic(directory / store.SUITE, prepared.suite_path.read_bytes())
+                if host is not None:
+                    start, done = _start(options, prepared, directory.name, tested, host), list[str]()
+                    _keep_inputs(directory, prepared)
                     if prepared.oracle is not None:
                         store.write_atomic(directory / ORACLE, prepared.oracle)
                     dumped = start.model_dump(mode="json")
@@ -52,11 +60,30 @@ def run_campaign(options: Options, watcher: Watcher, *, resume: Path | None = No
                     )
                 else:
                     start, done = _resumable(directory, prepared)
+                    reap(prepared.plan.engine, start.campaign_id, watcher.note)
+                    host = _watch(options, prepared, watcher, start)
                     # What a killed run left there: its servers are gone, and no attempt uses the directory of another.
                     shutil.rmtree(directory / CACHES, ignore_errors=True)
                     journal.append(directory, journal.Event(at=journal.now_utc(), event="campaign-resumed"))
                 watcher.campaign(directory, start, done)
-                return _run(options, prepared, start, directory, done, watcher, guard)
+                return _run(options, prepared, start, directory, done, watcher, guard, host)
+
+
+def _watch(options: Options, prepared: Prepared, watcher: Watcher, start: Start | None = None) -> HostGuard:
+    """The host before the first server of this run; raises BenchError for a boot with a fault whose probes fail."""
+    name, begun = (campaign_name(prepared.plan), None) if start is None else (start.campaign_id, start.moment)
+    first = prepared.plan.servers[0]
+    return watch(prepared.lane, first, prepared.image, options.roots, watcher.note, campaign=name, begun=begun)
+
+
+def _keep_inputs(directory: Path, prepared: Prepared) -> None:
+    """The suite as it was, and the texts that prompts of token ids are made of."""
+    if prepared.suite_path is not None:
+        store.write_atomic(directory / store.SUITE, prepared.suite_path.read_bytes())
+    if prepared.texts:
+        (directory / TEXTS).mkdir()
+    for name, data in prepared.texts.items():
+        store.write_atomic(directory / TEXTS / f"{name}.txt", data)
 
 
 def _existing(directory: Path) -> Path:
@@ -110,35 +137,47 @@ def _self_test(prepared: Prepared, watcher: Watcher) -> SelfTest | str | None:
         return f"client self-test: unknown ({error})"
 
 
-def _start(options: Options, prepared: Prepared, campaign_id: str, tested: SelfTest | str | None) -> Start:
-    suite, host = prepared.suite, host_facts()
-    prompts = [SuitePrompt(id=item.id, prompt_class=item.prompt_class, sha256=item.sha256) for item in suite.prompts]
+def _start(
+    options: Options, prepared: Prepared, campaign_id: str, tested: SelfTest | str | None, guard: HostGuard
+) -> Start:
+    host = survey(options.roots, docker=prepared.plan.engine == "docker")
     return Start(
         campaign_id=campaign_id,
         lane_title=prepared.lane.title,
         simulated=prepared.plan.engine == "simulated",
         plan=prepared.plan,
         plan_sha256=prepared.plan.sha256(),
-        suite=SuiteFacts(id=suite.suite_id, version=suite.version, sha256=suite.sha256, prompts=prompts),
+        suite=_suite_facts(prepared),
         image=prepared.image,
         model=prepared.model,
         host=host,
         tool=tool_facts(),
         command=options.command,
         depth_env=sorted(oracle_differences(prepared.lane)[0]),
-        unknown=[*_unknown(prepared, host), *([tested] if isinstance(tested, str) else [])],
+        unknown=[*_unknown(prepared), *([tested] if isinstance(tested, str) else [])],
         self_test=None if isinstance(tested, str) else tested,
+        moment=guard.since,
     )
 
 
-def _unknown(prepared: Prepared, host: Host) -> list[str]:
+def _suite_facts(prepared: Prepared) -> SuiteFacts:
+    suite, context = prepared.suite, prepared.plan.context
+    if suite is None:
+        return texts_facts({} if context is None else context.texts)
+    prompts = [SuitePrompt(id=item.id, prompt_class=item.prompt_class, sha256=item.sha256) for item in suite.prompts]
+    return SuiteFacts(id=suite.suite_id, version=suite.version, sha256=suite.sha256, prompts=prompts)
+
+
+def _unknown(prepared: Prepared) -> list[str]:
     found = []
-    if prepared.plan.engine in ("docker", "process") and prepared.lane.model.directory_needed:
+    checked = prepared.model is not None and prepared.model.manifest_sha256 is not None
+    if prepared.plan.engine in ("docker", "process") and prepared.lane.model.directory_needed and not checked:
         found.append("model: its files were hashed, but no manifest says what they should be")
     if prepared.plan.engine == "attach":
         found.append("image, environment and caches: unknown (attached server)")
-    if host.facts["cards"].state != "not applicable":
-        found.append("telemetry: not recorded")
+    if prepared.plan.context is not None and prepared.plan.context.left_out:
+        lengths = ", ".join(prepared.plan.context.left_out)
+        found.append(f"boundary probes {lengths}: unknown (launcher {prepared.lane.name} leaves them out)")
     return found
 
 
@@ -171,9 +210,9 @@ def _ladder_done(evidence: LadderEvidence) -> bool:
 
 def _first_difference(recorded: CampaignPlan, asked: CampaignPlan) -> str:
     left, right = recorded.model_dump(mode="json"), asked.model_dump(mode="json")
-    for key in left:
-        if key != "servers" and left[key] != right[key]:
-            return f"{key}: {left[key]} then, {right[key]} now"
+    for key in {**left, **right}:
+        if key != "servers" and left.get(key) != right.get(key):
+            return f"{key}: {_cut(left.get(key))} then, {_cut(right.get(key))} now"
     for one, other in zip(recorded.servers, asked.servers, strict=False):
         before, now = one.model_dump(mode="json"), other.model_dump(mode="json")
         for key in before:
@@ -183,7 +222,11 @@ def _first_difference(recorded: CampaignPlan, asked: CampaignPlan) -> str:
 
 
 def _short(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False)
+    return _cut(json.dumps(value, ensure_ascii=False))
+
+
+def _cut(value: object) -> str:
+    text = str(value)
     return text if len(text) < 200 else text[:200] + "…"
 
 
@@ -195,6 +238,7 @@ def _run(
     done: Sequence[str],
     watcher: Watcher,
     guard: SignalGuard,
+    host: HostGuard,
 ) -> AnyEvidence:
     ladder = prepared.plan.ladder
     around = Surroundings(
@@ -212,6 +256,7 @@ def _run(
         direct=ladder is not None and ladder.direct,
         watcher=watcher,
         guard=guard,
+        host=host,
     )
     status, error = "ended", ""
     shown: set[tuple[str, str]] = set()
@@ -226,6 +271,9 @@ def _run(
                 break
             # The base isn't repeat-exact: nothing that follows could be compared with it (contract section 4).
             if any(gate.name == "G1" and not gate.passed for gate in evidence.gates):
+                break
+            # A card that has faulted may not be what it was; nothing that it measures now could be published.
+            if any(is_fault(gate) for attempt in evidence.attempts for gate in attempt.gates):
                 break
     except Interrupted as interruption:
         status, error = Status.INTERRUPTED, str(interruption)
@@ -242,9 +290,13 @@ def _run(
 
 def _work(plan: ServerPlan, directory: Path, prepared: Prepared, start: Start, watcher: Watcher) -> Work:
     """What is measured on this server."""
-    suite, ladder = prepared.suite, prepared.plan.ladder
+    suite, ladder, context = prepared.suite, prepared.plan.ladder, prepared.plan.context
+    book = None if context is None else PromptBook(directory, context, prepared.texts)
+    if suite is None and book is not None:
+        return ContextWork(start.plan.kind, book, watcher)
+    assert suite is not None, "a plan without token-id prompts has a suite"
     if ladder is None:
-        return StrictWork(suite, start.suite, watcher)
+        return StrictWork(suite, start.suite, watcher, book)
     slots = ladder_slots(suite, ladder)
     if plan.label == ORACLE_LABEL:
         return SequentialWork(suite, slots, watcher)

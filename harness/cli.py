@@ -18,8 +18,10 @@ from harness.cli_options import (
     Fault,
     ImageOption,
     JsonOption,
+    KernelLog,
     Launcher,
     ModelDir,
+    ModelManifest,
     OracleUrl,
     Out,
     Port,
@@ -28,19 +30,24 @@ from harness.cli_options import (
     ServedName,
     Site,
     SuiteOption,
+    Texts,
     Url,
     Vllm,
     api_key_header,
     choose_launcher,
     engine_name,
+    out_json,
     recorded_command,
     site_environment,
     typed_command,
 )
-from harness.errors import BenchError, EvidenceError, ExitCode, UsageError
+from harness.commands import campaigns, clean, compare, doctor, explain, judge, lab, model, promote, report, seal
+from harness.errors import BenchError, ExitCode, UsageError
+from harness.screen import guard
 
 if TYPE_CHECKING:
     from harness.preparing import LadderOptions, Options
+    from harness.preparing_context import ContextOptions
     from harness.watching import Watcher
 
 app = typer.Typer(
@@ -61,12 +68,18 @@ def strict(
     engine: EngineOption = None,
     image: ImageOption = None,
     suite: SuiteOption = "strict-v1",
+    probes: Annotated[
+        bool, typer.Option("--probes", help="Boundary probes after the suite, as bench probe asks them.")
+    ] = False,
+    texts: Texts = None,
     model_dir: ModelDir = None,
+    model_manifest: ModelManifest = None,
     classpad: Classpad = False,
     card: Card = None,
     site: Site = None,
     out: Out = EXPERIMENTS,
     port: Port = None,
+    kernel_log: KernelLog = None,
     vllm: Vllm = None,
     url: Url = None,
     oracle_url: OracleUrl = None,
@@ -79,7 +92,11 @@ def strict(
     json_: JsonOption = False,
 ) -> None:
     """Strict 12-prompt suite on fresh servers: mtp0-a, mtp0-b, mtpD-a, mtpD-b, with gates G1 to G3."""
-    _campaign(dict(locals()), ladder=None)
+    from harness.preparing_context import ContextOptions
+
+    if texts is not None and not probes:
+        raise UsageError("--texts says what the boundary probes are made of; add --probes, or leave it out")
+    _campaign(dict(locals()), context=ContextOptions("strict", texts=texts) if probes else None)
 
 
 @app.command()
@@ -102,11 +119,13 @@ def ladder(
     image: ImageOption = None,
     suite: SuiteOption = "ladder-v1",
     model_dir: ModelDir = None,
+    model_manifest: ModelManifest = None,
     classpad: Classpad = False,
     card: Card = None,
     site: Site = None,
     out: Out = EXPERIMENTS,
     port: Port = None,
+    kernel_log: KernelLog = None,
     vllm: Vllm = None,
     url: Url = None,
     oracle_url: OracleUrl = None,
@@ -122,9 +141,79 @@ def ladder(
     from harness.preparing import LadderOptions
     from harness.workloads.ladder import parse_rungs
 
-    given = dict(locals())
     asked = LadderOptions(parse_rungs(rungs), passes, stagger_ms, verbatim, oracle, client_workers, direct)
-    _campaign(given, ladder=asked)
+    _campaign(dict(locals()), ladder=asked)
+
+
+@app.command()
+def depth(
+    mtp: Depth = 3,
+    tp: Cards = 1,
+    depths: Annotated[
+        str | None, typer.Option(help="Prompt tokens, ascending; the launcher's own by default, 2048 to 32768.")
+    ] = None,
+    texts: Texts = None,
+    launcher: Launcher = None,
+    engine: EngineOption = None,
+    image: ImageOption = None,
+    model_dir: ModelDir = None,
+    model_manifest: ModelManifest = None,
+    classpad: Classpad = False,
+    card: Card = None,
+    site: Site = None,
+    out: Out = EXPERIMENTS,
+    port: Port = None,
+    kernel_log: KernelLog = None,
+    vllm: Vllm = None,
+    url: Url = None,
+    oracle_url: OracleUrl = None,
+    served_model_name: ServedName = None,
+    api_key_env: ApiKeyEnv = None,
+    proxy: Proxy = None,
+    fault: Fault = None,
+    resume: Resume = None,
+    dry_run: DryRun = False,
+    json_: JsonOption = False,
+) -> None:
+    """Long-context profile: prompts of exactly so many tokens, three content classes, against an MTP0 server."""
+    from harness.preparing_context import ContextOptions
+    from harness.workloads.context import parse_depths
+
+    asked = ContextOptions("depth", None if depths is None else parse_depths(depths), texts)
+    _campaign(dict(locals()), context=asked)
+
+
+@app.command()
+def probe(
+    mtp: Depth = 3,
+    tp: Cards = 1,
+    texts: Texts = None,
+    launcher: Launcher = None,
+    engine: EngineOption = None,
+    image: ImageOption = None,
+    model_dir: ModelDir = None,
+    model_manifest: ModelManifest = None,
+    classpad: Classpad = False,
+    card: Card = None,
+    site: Site = None,
+    out: Out = EXPERIMENTS,
+    port: Port = None,
+    kernel_log: KernelLog = None,
+    vllm: Vllm = None,
+    url: Url = None,
+    oracle_url: OracleUrl = None,
+    served_model_name: ServedName = None,
+    api_key_env: ApiKeyEnv = None,
+    proxy: Proxy = None,
+    fault: Fault = None,
+    resume: Resume = None,
+    dry_run: DryRun = False,
+    json_: JsonOption = False,
+) -> None:
+    """Boundary probes at MTP depth K: prompts of 1, 2, K, 1+K, 2+K tokens and a full context, against MTP0."""
+    from harness.preparing_context import ContextOptions
+
+    _campaign(dict(locals()), context=ContextOptions("probe", texts=texts))
 
 
 @app.command()
@@ -136,6 +225,7 @@ def selftest(
     json_: JsonOption = False,
 ) -> None:
     """Measure this machine's own client against a source whose schedule is known."""
+    from harness.console import console
     from harness.selftest.run import self_test
     from harness.summary import self_test_table
     from harness.workloads.ladder import parse_rungs
@@ -153,30 +243,36 @@ def selftest(
     said = (lambda text: None) if json_ else typer.echo
     result = self_test(users=parse_rungs(users, "--users"), proxy=proxy, progress=said)
     if json_:
-        _out_json(result.model_dump(mode="json"))
+        out_json(result.model_dump(mode="json"))
     else:
-        from rich.console import Console
-
         for part in self_test_table(result):
-            Console().print(part)
+            console().print(part)
     raise typer.Exit(ExitCode.GATE_FAILED if any(point.lost for point in result.points) else ExitCode.OK)
 
 
-def _campaign(given: dict[str, Any], *, ladder: "LadderOptions | None") -> None:
-    """Run a campaign with the options of ``strict`` or ``ladder`` and leave with its exit code."""
+def _campaign(
+    given: dict[str, Any], *, ladder: "LadderOptions | None" = None, context: "ContextOptions | None" = None
+) -> None:
+    """Run a campaign with the options of its command and leave with its exit code."""
     from harness import campaign, preparing
+    from harness.host.roots import Roots
 
     chosen, why = choose_launcher(given["launcher"], given["engine"])
-    paths = [given[name] for name in ("model_dir", "site", "out", "resume", "oracle") if given.get(name) is not None]
-    vllm = [Path(given["vllm"])] if given["vllm"] else []
+    paths = [
+        given[name]
+        for name in ("model_dir", "site", "out", "resume", "oracle", "texts", "kernel_log")
+        if given.get(name) is not None
+    ]
+    paths += [Path(given[name]) for name in ("vllm", "model_manifest") if given.get(name)]
     options = preparing.Options(
         launcher=chosen,
         depth=given["mtp"],
         tensor_parallel=given["tp"],
         engine=engine_name(given["engine"]),
         image=given["image"],
-        suite=given["suite"],
+        suite=given.get("suite", ""),
         model_dir=given["model_dir"],
+        model_manifest=given.get("model_manifest"),
         classpad=given["classpad"],
         cards=given["card"],
         site_env=site_environment(given["site"]),
@@ -189,8 +285,10 @@ def _campaign(given: dict[str, Any], *, ladder: "LadderOptions | None") -> None:
         faults=given["fault"] or [],
         secret_headers=api_key_header(given["api_key_env"]),
         proxy=given["proxy"],
-        command=recorded_command([*paths, *vllm]),
+        command=recorded_command([*paths]),
+        roots=Roots(kernel_log=given["kernel_log"]),
         ladder=ladder,
+        context=context,
     )
     watcher = _face(given["json_"])
     if why:
@@ -207,114 +305,23 @@ def _campaign(given: dict[str, Any], *, ladder: "LadderOptions | None") -> None:
     raise typer.Exit(evidence.exit_code)
 
 
+for _command in (judge.verify, judge.show, judge.ties, explain.explain, compare.compare, report.report, seal.seal):
+    app.command()(_command)
+app.command()(promote.promote)
+app.command(name="import")(lab.import_)
+app.command()(lab.export)
+app.command(name="list")(campaigns.list_)
+app.command()(judge.schema)
+app.add_typer(model.model, name="model")
+app.command()(doctor.doctor)
+app.command()(clean.clean)
+
+
 @app.command()
-def verify(
-    directory: Annotated[Path, typer.Argument(help="A campaign directory.")],
+def catalog(
     json_: JsonOption = False,
 ) -> None:
-    """Re-derive every number and gate of a campaign from the captured bytes."""
-    from harness.evidence.verify import headline
-    from harness.evidence.verify import verify as check
-
-    if not directory.is_dir():
-        raise UsageError(f"{directory} is not a directory; give the directory of a campaign")
-    result = check(directory)
-    if json_:
-        _out_json(
-            {
-                "ok": result.ok,
-                "problems": result.problems,
-                "status": None if result.evidence is None else result.evidence.status,
-                "files": result.files,
-                "rows": result.rows,
-                "token_ids": result.ids,
-                "gates": result.gates,
-            }
-        )
-    else:
-        typer.echo(f"{directory.name} {headline(result)}")
-        for problem in result.problems[1:20]:
-            typer.echo(f"- {problem}")
-        if result.ok:
-            typer.echo(
-                f"checked: {result.files} files by sha256, {result.rows} rows, {result.ids} token ids, "
-                f"{result.gates} gates re-derived"
-            )
-    raise typer.Exit(ExitCode.OK if result.ok else ExitCode.GATE_FAILED)
-
-
-@app.command()
-def show(
-    directory: Annotated[Path, typer.Argument(help="A campaign directory.")],
-    svg: Annotated[Path | None, typer.Option(help="Also draw it as an SVG file.")] = None,
-) -> None:
-    """Print a campaign's closing summary again, after re-deriving it; nothing that doesn't verify is shown."""
-    from rich.console import Console
-
-    from harness.evidence.verify import headline
-    from harness.evidence.verify import verify as check
-    from harness.summary import drawn, summary
-
-    if not directory.is_dir():
-        raise UsageError(f"{directory} is not a directory; give the directory of a campaign")
-    result = check(directory)
-    if not result.ok or result.evidence is None:
-        raise EvidenceError(f"{directory.name} {headline(result)}")
-    console = Console(record=svg is not None, width=None if sys.stdout.isatty() else 150)
-    for part in summary(result.evidence, directory, result.evidence.start.command):
-        console.print(part)
-    if svg is not None:
-        try:
-            svg.write_text(drawn(console, directory.name), encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"{svg.name} can't be written ({error.strerror}); choose another --svg") from None
-    raise typer.Exit(result.evidence.exit_code)
-
-
-@app.command()
-def ties(
-    directory: Annotated[Path, typer.Argument(help="The campaign directory of a ladder.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The suite file to write; it must not exist.")],
-) -> None:
-    """Write the prompts whose answers left their oracle as a suite, for --suite FILE --verbatim."""
-    from harness.evidence.store import dump_json, write_atomic
-    from harness.evidence.ties import tie_suite
-
-    if not directory.is_dir():
-        raise UsageError(f"{directory} is not a directory; give the directory of a ladder")
-    if out.exists():
-        raise UsageError(f"{out.name} exists already; choose another --out, or remove it first")
-    suite = tie_suite(directory)
-    write_atomic(out, dump_json(suite))
-    typer.echo(f"{out}: {len(suite['prompts'])} prompts that left their oracle in {directory.name}")
-
-
-@app.command()
-def schema(
-    what: Annotated[str, typer.Argument(help="evidence, ladder, server, launcher or image.")] = "evidence",
-) -> None:
-    """Print the JSON Schema of a file format."""
-    from harness.evidence.ladder_schema import LadderEvidence
-    from harness.evidence.schema import Evidence, ServerRecord
-    from harness.lanes import Image, Lane
-
-    models: dict[str, Any] = {
-        "evidence": Evidence,
-        "ladder": LadderEvidence,
-        "server": ServerRecord,
-        "launcher": Lane,
-        "image": Image,
-    }
-    if what not in models:
-        raise UsageError(f"there is no schema {what!r}; use one of {', '.join(models)}")
-    _out_json(models[what].model_json_schema(by_alias=True))
-
-
-@app.command(name="list")
-def list_(
-    json_: JsonOption = False,
-) -> None:
-    """List the launchers, images, suites and simulated faults that are known."""
+    """List the launchers, images, suites, texts and simulated faults that are known."""
     from harness.data import names
     from harness.simulated.faults import FAULTS
 
@@ -322,9 +329,10 @@ def list_(
         "launchers": names("launchers", ".toml"),
         "images": names("images", ".toml"),
         "suites": names("suites", ".json"),
+        "texts": names("texts", ".txt"),
     }
     if json_:
-        _out_json({**known, "faults": dict(FAULTS)})
+        out_json({**known, "faults": dict(FAULTS)})
         return
     for kind, found in known.items():
         typer.echo(f"{kind}: {', '.join(found)}")
@@ -346,13 +354,12 @@ def _version(
 
 def _face(json_: bool) -> "Watcher":
     from harness import face
+    from harness.console import console
 
     if json_:
         return face.JsonFace(sys.stdout)
     if sys.stdout.isatty():
-        from rich.console import Console
-
-        return face.LiveFace(Console(), typed_command())
+        return face.LiveFace(console(), typed_command())
     return face.PlainFace(sys.stdout, typed_command())
 
 
@@ -361,7 +368,7 @@ def _print_dry_run(options: "Options", watcher: "Watcher", *, json_: bool) -> No
 
     found = dry_run(options, watcher.note)
     if json_:
-        _out_json([{"plan": plan.model_dump(mode="json"), "command": command} for plan, command in found])
+        out_json([{"plan": plan.model_dump(mode="json"), "command": command} for plan, command in found])
         return
     for plan, command in found:
         typer.echo(f"# {plan.label}: MTP depth {plan.depth}, TP{plan.tensor_parallel}, engine {plan.engine}")
@@ -372,14 +379,9 @@ def _print_dry_run(options: "Options", watcher: "Watcher", *, json_: bool) -> No
         typer.echo(f"{command}\n")
 
 
-def _out_json(value: Any) -> None:
-    import json
-
-    typer.echo(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))
-
-
 def main() -> None:
     """Entry point: one sentence and the right exit code for everything that can be foreseen."""
+    guard()
     try:
         code = app(standalone_mode=False)
     except BenchError as error:

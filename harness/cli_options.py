@@ -25,6 +25,9 @@ Cards = Annotated[int, typer.Option("--tp", help="Tensor parallel over that many
 ImageOption = Annotated[str | None, typer.Option(help="Image name or TOML file (r276, r293, …).")]
 SuiteOption = Annotated[str, typer.Option(help="Suite name or JSON file.")]
 ModelDir = Annotated[Path | None, typer.Option(help="Directory of the weights.")]
+ModelManifest = Annotated[
+    str | None, typer.Option(help="Manifest the weights must match, from bench model pin; name or JSON file.")
+]
 Classpad = Annotated[bool, typer.Option("--classpad", help="CLASSPAD=1; needs an image that has it.")]
 Card = Annotated[str | None, typer.Option(help="Card numbers, for example 0 or 0,1.")]
 Site = Annotated[Path | None, typer.Option(help="TOML file whose [env] table is right for this host only.")]
@@ -38,6 +41,12 @@ ApiKeyEnv = Annotated[str | None, typer.Option(help="Variable that holds an atta
 Proxy = Annotated[str | None, typer.Option(help="Proxy to an attached server; none is taken otherwise.")]
 Fault = Annotated[list[str] | None, typer.Option(help="Play a fault, simulated server only; repeatable.")]
 Resume = Annotated[Path | None, typer.Option(help="Go on with an interrupted campaign.")]
+Texts = Annotated[
+    Path | None, typer.Option(help="Directory of technical-prose.txt, python-code.txt, structured-documents.txt.")
+]
+KernelLog = Annotated[
+    Path | None, typer.Option(help="Kernel log file to look for faults in, instead of the journal and dmesg.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be started, and start nothing.")]
 EXPERIMENTS = Path("experiments")
 
@@ -108,3 +117,10 @@ def recorded_command(paths: list[Path | None]) -> str:
         value = known.get(value, value.rsplit("/", 1)[-1] if value.startswith(("/", "~", ".")) else value)
         words.append(f"{option}{equals}{value}")
     return shlex.join(["bench", *Redactor().arguments(words)])
+
+
+def out_json(value: Any) -> None:
+    """Print JSON for machines: strict, indented, UTF-8."""
+    import json
+
+    typer.echo(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False))

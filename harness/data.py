@@ -7,11 +7,18 @@ from typing import Literal
 
 from harness.errors import UsageError
 
-Kind = Literal["suites", "images", "launchers"]
+Kind = Literal["suites", "images", "launchers", "models", "families", "texts"]
 
 PROJECT = "b70-bench"
 _PACKAGE = Path(__file__).resolve().parent
-_SINGULAR: dict[str, str] = {"suites": "suite", "images": "image", "launchers": "launcher"}
+_SINGULAR: dict[str, str] = {
+    "suites": "suite",
+    "images": "image",
+    "launchers": "launcher",
+    "models": "model manifest",
+    "families": "family file",
+    "texts": "text",
+}
 
 
 def find(kind: Kind, name_or_path: str, suffix: str) -> Path:

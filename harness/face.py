@@ -12,6 +12,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from harness.console import console
+from harness.evidence.context_schema import ContextEvidence
 from harness.evidence.ladder_schema import AnyEvidence, LadderEvidence
 from harness.evidence.schema import Start
 from harness.measure.gates import Gate
@@ -46,7 +48,7 @@ class PlainFace:
     """One line for each thing that happened; what a log or a pipe gets."""
 
     def __init__(self, out: TextIO, command: str) -> None:
-        self._console = Console(file=out, highlight=False, width=WIDTH, no_color=True, force_terminal=False)
+        self._console = console(file=out, highlight=False, width=WIDTH, no_color=True, force_terminal=False)
         self._command = command
         self._stage: dict[str, str] = {}
         self._mark = ""
@@ -178,8 +180,12 @@ class JsonFace:
     def ended(self, evidence: AnyEvidence, directory: Path) -> None:
         """See harness.watching.Watcher."""
         pairs, rungs, classification = list[dict[str, Any]](), list[dict[str, Any]](), None
+        points, probes = list[dict[str, Any]](), list[dict[str, Any]]()
         if isinstance(evidence, LadderEvidence):
             rungs, classification = [rung.model_dump(mode="json") for rung in evidence.rungs], evidence.classification
+        elif isinstance(evidence, ContextEvidence):
+            points = [point.model_dump(mode="json") for point in evidence.points]
+            probes = [probe.model_dump(mode="json") for probe in evidence.probes]
         else:
             pairs = [pair.model_dump(mode="json") for pair in evidence.pairs]
         self._say(
@@ -193,6 +199,8 @@ class JsonFace:
             reasons=evidence.reasons,
             pairs=pairs,
             rungs=rungs,
+            points=points,
+            probes=probes,
             directory=str(directory),
         )
 
@@ -200,24 +208,26 @@ class JsonFace:
 class LiveFace:
     """A table that is redrawn in place: a row per server, the gates so far, the time left."""
 
-    def __init__(self, console: Console, command: str) -> None:
-        self._console = console
+    def __init__(self, screen: Console, command: str) -> None:
+        self._console = screen
         self._command = command
         self._seen: dict[str, _Seen] = {}
         self._gates: list[Gate] = []
         self._notes: list[str] = []
         self._title = ""
         # Last: it draws once while it is made.
-        self._live = Live(console=console, refresh_per_second=5, transient=True, get_renderable=self._draw)
+        self._live = Live(console=screen, refresh_per_second=5, transient=True, get_renderable=self._draw)
 
     def campaign(self, directory: Path, start: Start, done: Sequence[str]) -> None:
         """See harness.watching.Watcher."""
         plan = start.plan
         simulated = "SIMULATED, no measurement · " if start.simulated else ""
         self._title = f"{simulated}{start.lane_title} · TP{plan.tensor_parallel} · MTP depth {plan.depth}"
+        of_context = plan.context is not None and plan.kind != "strict"
+        total = len(plan.context.prompts) if of_context and plan.context else len(start.suite.prompts)
         for server in plan.servers:
             kept = server.label in done
-            self._seen[server.label] = _Seen(stage="kept" if kept else "waiting", total=len(start.suite.prompts))
+            self._seen[server.label] = _Seen(stage="kept" if kept else "waiting", total=total)
         self._live.start()
 
     def note(self, text: str) -> None:

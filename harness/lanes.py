@@ -81,6 +81,8 @@ class Model(Strict):
     repository: str | None = None
     revision: str | None = None
     directory_needed: bool = True
+    manifest: str | None = None
+    """name or path of a model manifest that the directory must match; a relative path starts at this file's folder"""
 
 
 class Limits(Strict):
@@ -136,6 +138,10 @@ class Lane(Strict):
     site_env_tp2: list[str] = []
     """variables that must come from the site file for TP2: right on one rig, wrong on another, so without default"""
     shapes: dict[str, Shape]
+    depths: list[Annotated[int, Field(gt=0)]] | None = None
+    """prompt tokens that bench depth measures, ascending; null: those of contract section 7"""
+    probes_left_out: list[Literal["1", "2", "K", "1+K", "2+K", "full"]] = []
+    """boundary probes that aren't asked, because this server is known to die of them; evidence says so"""
     limits: Limits = Limits()
     dev_mode: bool = False
     """VLLM_SERVER_DEV_MODE=1: /server_info shows the resolved configuration; the port is on loopback only"""
@@ -153,6 +159,8 @@ class Image(Strict):
     """names to look the image up by when it isn't found by a pin"""
     labels: dict[str, str] = {}
     """labels it must carry"""
+    files: dict[str, Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]] = {}
+    """files it must hold, by absolute path, and their sha256; bench doctor reads them inside a container of it"""
     version: str
     """vLLM's version in it"""
     features: list[str] = []
@@ -190,6 +198,9 @@ def load_lane(name_or_path: str) -> Lane:
         lane = Lane.model_validate(raw)
     except ValidationError as error:
         raise _explain("launcher", path, error) from None
+    beside = path.parent / lane.model.manifest if lane.model.manifest is not None else None
+    if beside is not None and beside.is_file():
+        lane = lane.model_copy(update={"model": lane.model.model_copy(update={"manifest": str(beside)})})
     if lane.container is not None and lane.container.swap_total != lane.container.memory:
         raise UsageError(
             f"launcher file {path.name}: container.memory_swap ({lane.container.memory_swap}) must equal "

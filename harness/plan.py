@@ -7,8 +7,9 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from harness.errors import UsageError
 from harness.lanes import Container, EngineName, Image, Lane, Limits, Strict, image_with_feature
@@ -89,12 +90,40 @@ class LadderPlan(Strict):
     """sha256 of the oracle answers taken from an earlier campaign; null when measured here"""
 
 
+class ContextPrompt(Strict):
+    """A prompt given as token ids (contract section 7)."""
+
+    id: str
+    text: str
+    """name of the text whose ids it is made of"""
+    tokens: int
+    """its exact length"""
+    max_tokens: int
+    what: str
+    """what its length stands for: the context, or 1, 2, K, 1+K, 2+K, full"""
+    skip: int = 0
+    """so many ids of the text's stand behind it"""
+
+
+class ContextPlan(Strict):
+    """What a long-context campaign, the boundary probes, or a strict suite's last stage sends."""
+
+    shape: str
+    max_model_len: int
+    texts: dict[str, str]
+    """sha256 of each text's bytes, by name"""
+    prompts: list[ContextPrompt] = Field(min_length=1)
+    """in the order sent"""
+    left_out: list[str] = Field(default_factory=list)
+    """boundary probes that the launcher doesn't let be asked, by what their length stands for"""
+
+
 class CampaignPlan(Strict):
     """Everything that decides what a campaign measures."""
 
     measurement_version: int = MEASUREMENT_VERSION
     kind: str
-    """strict or ladder"""
+    """strict, ladder, depth or probe"""
     lane: str
     engine: EngineName
     suite_id: str
@@ -104,7 +133,17 @@ class CampaignPlan(Strict):
     model_sha256: str | None = None
     """sha256 over the sorted list of the model's files (name, size, sha256); null when there is no model directory"""
     ladder: LadderPlan | None = None
+    context: ContextPlan | None = None
+    """prompts of token ids: all of a depth or probe campaign, the last stage of a strict one with --probes"""
     servers: list[ServerPlan] = Field(min_length=1)
+
+    @model_serializer(mode="wrap")
+    def _as_recorded(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without the context where there is none: evidence from before there was one must keep its bytes."""
+        dumped: dict[str, Any] = handler(self)
+        if dumped.get("context", "") is None:
+            del dumped["context"]
+        return dumped
 
     def sha256(self) -> str:
         """The key that a resume must match. Defaults are left out, so that a field added later keeps older keys."""

@@ -1,6 +1,5 @@
 """Options → plan: what is checked, looked up and resolved before the first server of a campaign (contract 2)."""
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -9,21 +8,24 @@ from pathlib import Path
 from harness.data import find
 from harness.errors import BenchError, UsageError
 from harness.evidence import store
-from harness.evidence.schema import FileEntry, ModelFacts
+from harness.evidence.schema import ModelFacts
+from harness.host.model_files import check_model_directory, checked_files, read_files
+from harness.host.roots import Roots
 from harness.lanes import EngineName, Image, Lane, load_image, load_lane
 from harness.launch.engines import create_engine
 from harness.launch.server import Engine, ImageFacts, Places
+from harness.models import LoadedManifest, combined_sha256, load_manifest
 from harness.plan import (
     HIGH_SHAPE,
     CampaignPlan,
     ServerPlan,
-    canonical_json,
     check_choice,
     check_image,
     oracle_differences,
     server_plan,
     strict_labels,
 )
+from harness.preparing_context import SUITE_ID, ContextOptions, context_plan, context_servers, texts_facts
 from harness.preparing_ladder import ladder_plan, ladder_servers, take_oracle
 from harness.simulated.faults import parse_faults
 from harness.suites import Suite, load_suite
@@ -45,6 +47,8 @@ class Options:
     image: str | None = None
     suite: str = "strict-v1"
     model_dir: Path | None = None
+    model_manifest: str | None = None
+    """name or path; the launcher's own where it is None"""
     classpad: bool = False
     cards: str | None = None
     site_env: Mapping[str, str] = field(default_factory=dict)
@@ -60,7 +64,11 @@ class Options:
     deadlines: Deadlines = field(default_factory=Deadlines)
     command: str = "bench strict"
     ladder: "LadderOptions | None" = None
-    """None for the strict suite"""
+    """None for another kind than ladder"""
+    context: ContextOptions | None = None
+    """None where no prompts of token ids are sent"""
+    roots: Roots = field(default_factory=Roots)
+    """where the host is read"""
 
 
 @dataclass(frozen=True)
@@ -85,12 +93,15 @@ class Prepared:
     engine: Engine
     image_file: Image | None
     image: ImageFacts | None
-    suite: Suite
-    suite_path: Path
+    suite: Suite | None
+    """null where texts are sent instead"""
+    suite_path: Path | None
     model: ModelFacts | None
     plan: CampaignPlan
     oracle: bytes | None = None
     """oracle.json for a ladder that takes its MTP0 answers from an earlier campaign"""
+    texts: Mapping[str, bytes] = field(default_factory=dict)
+    """what prompts of token ids are made of, by name"""
 
 
 def prepare(options: Options, note: Note, *, dry: bool = False) -> Prepared:
@@ -108,10 +119,15 @@ def prepare(options: Options, note: Note, *, dry: bool = False) -> Prepared:
         raise UsageError("the attach engine measures a server that runs already; give its --url")
     if name != "attach" and (options.url or options.oracle_url):
         raise UsageError("--url and --oracle-url go with --engine attach; add it, or leave them out")
-    suite_path = find("suites", options.suite, ".json")
-    ladder = options.ladder
-    suite = load_suite(str(suite_path), need_classes=ladder is None)
-    shape = "strict" if ladder is None else shape_for(ladder.rungs)
+    ladder, asked = options.ladder, options.context
+    alone = asked is not None and asked.kind != "strict"
+    suite_path = None if alone else find("suites", options.suite, ".json")
+    suite = None if suite_path is None else load_suite(str(suite_path), need_classes=ladder is None)
+    shape: str = "strict" if ladder is None else shape_for(ladder.rungs)
+    context, texts = None, dict[str, bytes]()
+    if asked is not None:
+        shape = "depth" if asked.kind == "depth" else shape
+        context, texts = context_plan(lane, shape, options.depth, asked)
     if ladder is not None and shape == HIGH_SHAPE and not dry:
         note(f"c{max(ladder.rungs)} is above {LOW_CEILING} users, so all rungs run on the shape {shape}")
     image_name = options.image or (lane.images[0] if lane.images else None)
@@ -121,11 +137,12 @@ def prepare(options: Options, note: Note, *, dry: bool = False) -> Prepared:
         raise UsageError(f"launcher {lane.name} serves a model from a directory; give it with --model-dir")
     if options.model_dir is not None and name != "attach":
         check_model_directory(options.model_dir)
+    manifest = model_manifest(options, lane, name)
     engine = create_engine(name)
     image = engine.image(image_file) if image_file is not None and not dry else None
     model = None
     if options.model_dir is not None and name != "attach":
-        model = model_facts(lane, options.model_dir, note) if not dry else None
+        model = model_facts(lane, options.model_dir, note, manifest) if not dry else None
     servers = [
         server_plan(
             lane if options.served_model_name is None else _renamed(lane, options.served_model_name),
@@ -142,10 +159,10 @@ def prepare(options: Options, note: Note, *, dry: bool = False) -> Prepared:
             url=url,
             extra_arguments=[word for fault in options.faults for word in ("--fault", fault)],
         )
-        for label, depth, url in (_servers(options, name) if ladder is None else ladder_servers(options, ladder, name))
+        for label, depth, url in _servers(options, name)
     ]
     oracle = None
-    if ladder is not None and ladder.oracle is not None:
+    if ladder is not None and ladder.oracle is not None and suite is not None:
         oracle = take_oracle(
             ladder.oracle,
             servers[-1],
@@ -154,19 +171,21 @@ def prepare(options: Options, note: Note, *, dry: bool = False) -> Prepared:
             depth_env=oracle_differences(lane)[0],
             model_sha256=None if model is None else model.sha256,
         )
+    sent = texts_facts(context.texts) if suite is None and context is not None else None
     plan = CampaignPlan(
-        kind="strict" if ladder is None else "ladder",
+        kind=asked.kind if asked is not None else "strict" if ladder is None else "ladder",
         lane=lane.name,
         engine=name,
-        suite_id=suite.suite_id,
-        suite_sha256=suite.sha256,
+        suite_id=suite.suite_id if suite is not None else SUITE_ID,
+        suite_sha256=suite.sha256 if suite is not None else sent.sha256 if sent is not None else "",
         depth=options.depth,
         tensor_parallel=options.tensor_parallel,
         model_sha256=None if model is None else model.sha256,
         ladder=None if ladder is None else ladder_plan(lane, ladder, shape, oracle),
+        context=context,
         servers=servers,
     )
-    return Prepared(lane, engine, image_file, image, suite, suite_path, model, plan, oracle)
+    return Prepared(lane, engine, image_file, image, suite, suite_path, model, plan, oracle, texts)
 
 
 def _renamed(lane: Lane, name: str) -> Lane:
@@ -174,6 +193,11 @@ def _renamed(lane: Lane, name: str) -> Lane:
 
 
 def _servers(options: Options, engine: EngineName) -> list[tuple[str, int, str | None]]:
+    """(label, depth, url) of every server, in order."""
+    if options.ladder is not None:
+        return ladder_servers(options, options.ladder, engine)
+    if options.context is not None and options.context.kind != "strict":
+        return context_servers(options, engine)
     if engine != "attach":
         return [(label, depth, None) for label, depth in strict_labels(options.depth)]
     arm = (f"mtp{options.depth}-a", options.depth, options.url)
@@ -184,31 +208,48 @@ def _servers(options: Options, engine: EngineName) -> list[tuple[str, int, str |
     return [("mtp0-a", 0, options.oracle_url), arm]
 
 
-def check_model_directory(directory: Path) -> None:
-    """Raises UsageError for a path that can't hold a model's weights."""
-    if not directory.is_dir():
-        raise UsageError(f"model directory {directory.name} doesn't exist; give the directory of the weights")
-    if not (directory / "config.json").is_file():
-        raise UsageError(f"model directory {directory.name} has no config.json; give the directory of the weights")
+def model_manifest(options: Options, lane: Lane, engine: EngineName) -> LoadedManifest | None:
+    """The manifest that the model directory must match, of --model-manifest or the launcher. Raises UsageError."""
+    if options.model_manifest is not None and (options.model_dir is None or engine == "attach"):
+        raise UsageError("--model-manifest says what --model-dir must hold; give both, or leave it out")
+    named = options.model_manifest or (lane.model.manifest if options.model_dir is not None else None)
+    if named is None or engine == "attach":
+        return None
+    loaded = load_manifest(named)
+    for what in ("repository", "revision"):
+        asked, pinned_to = getattr(lane.model, what), getattr(loaded.manifest, what)
+        if asked is not None and pinned_to is not None and asked != pinned_to:
+            raise UsageError(
+                f"model manifest {loaded.name} is of {what} {pinned_to}, launcher {lane.name} serves {asked}; "
+                "give the manifest of that model"
+            )
+    return loaded
 
 
-def model_facts(lane: Lane, directory: Path, note: Note) -> ModelFacts:
-    """Sizes and sha256 of every file of the model directory. Raises UsageError for one that can't be a model."""
-    check_model_directory(directory)
-    files = []
-    for path in sorted(path for path in directory.rglob("*") if path.is_file() or path.is_symlink()):
-        name = path.relative_to(directory).as_posix()
-        if not path.exists():
-            raise UsageError(f"model file {name} is a dangling link; download the file or remove the link")
-        size = path.stat().st_size
-        if size > 1 << 30:
+def model_facts(lane: Lane, directory: Path, note: Note, loaded: LoadedManifest | None = None) -> ModelFacts:
+    """Sizes and sha256 of every file of the model directory, checked against a manifest where there is one.
+
+    Raises UsageError for a directory that can't be a model's or that isn't what the manifest says, BenchError for one
+    that changes while it is read.
+    """
+
+    def progress(name: str, done: int, size: int) -> None:
+        if done == 0 and size > 1 << 30:
             note(f"reading {name}, {size / 2**30:.1f} GiB")
-        try:
-            files.append(FileEntry(name=name, size=size, sha256=store.sha256_file(path)))
-        except OSError as error:
-            raise UsageError(f"model file {name} can't be read ({error.strerror}); check its permissions") from None
-    digest = hashlib.sha256(canonical_json([[f.name, f.size, f.sha256] for f in files]).encode()).hexdigest()
-    return ModelFacts(repository=lane.model.repository, revision=lane.model.revision, files=files, sha256=digest)
+
+    if loaded is None:
+        files, repository, revision = read_files(directory, progress), lane.model.repository, lane.model.revision
+    else:
+        files = checked_files(directory, loaded.manifest, loaded.name, progress)
+        repository = lane.model.repository or loaded.manifest.repository
+        revision = lane.model.revision or loaded.manifest.revision
+    return ModelFacts(
+        repository=repository,
+        revision=revision,
+        files=files,
+        sha256=combined_sha256(files),
+        manifest_sha256=None if loaded is None else loaded.sha256,
+    )
 
 
 def dry_run(options: Options, note: Note) -> list[tuple[ServerPlan, str]]:

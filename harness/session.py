@@ -9,8 +9,10 @@ from typing import Protocol
 
 from harness.errors import FreshnessError, LaunchError
 from harness.evidence.attempts import answer_body, canary_requests
-from harness.evidence.fresh import counters
+from harness.evidence.fresh import NO_COMPILATION, counters, known_before_prompts
+from harness.evidence.schema import ServerRecord
 from harness.launch.control import ControlClient
+from harness.launch.proof import NO_CENSUS
 from harness.launch.readiness import dead_sentence
 from harness.launch.server import RunningServer
 from harness.measure.metrics import settled
@@ -88,6 +90,14 @@ class Session:
                 f"{plan.label}: the server reports no spec_decode metrics, so MTP depth {plan.depth} never reached it"
             )
 
+    def refuse_other_server(self, record: ServerRecord) -> None:
+        """Every proof that a ready server can give before the first measured prompt. Raises FreshnessError."""
+        deadline = time.monotonic() + SETTLE_S
+        while found := known_before_prompts(record, self.sender.controls, self.log.read_bytes()):
+            if not _may_come(found) or time.monotonic() > deadline:
+                raise FreshnessError(f"{self.plan.label}: {found[0]}")
+            time.sleep(0.25)  # the log's copy may be a moment behind the server
+
     def canaries(self, stage: str) -> None:
         """One round, ``stage`` before or after what is measured. Raises LaunchError when the server dies of it."""
         requests = canary_requests(self.plan)
@@ -136,6 +146,11 @@ class Session:
         """Raises LaunchError when the server has ended."""
         if not self.server.state().running:
             raise LaunchError(f"{self.plan.label}: {dead_sentence(self.server, self.log.read_bytes())}")
+
+
+def _may_come(found: list[str]) -> bool:
+    """Whether a log that goes on could still prove it: nothing contradicts yet, only something is missing."""
+    return all(sentence in (NO_COMPILATION, NO_CENSUS) for sentence in found)
 
 
 class Work(Protocol):

@@ -1,5 +1,9 @@
-"""The strict suite on one server: canaries, twelve prompts in file order, canaries (contract section 3)."""
+"""The strict suite on one server: canaries, twelve prompts in file order, canaries (contract section 3).
 
+With ``--probes`` the boundary probes come after the prompts and before the last canaries; they enter no rate.
+"""
+
+from harness.depth_work import PromptBook, ask_prompts
 from harness.evidence.attempts import canary_requests, row_of
 from harness.evidence.schema import SuiteFacts
 from harness.measure.rows import Row
@@ -13,8 +17,8 @@ from harness.workloads import strict
 class StrictWork:
     """See harness.session.Work."""
 
-    def __init__(self, suite: Suite, facts: SuiteFacts, watcher: Watcher) -> None:
-        self._suite, self._facts, self._watcher = suite, facts, watcher
+    def __init__(self, suite: Suite, facts: SuiteFacts, watcher: Watcher, probes: PromptBook | None = None) -> None:
+        self._suite, self._facts, self._watcher, self._probes = suite, facts, watcher, probes
 
     def run(self, session: Session) -> None:
         """See harness.session.Work."""
@@ -22,8 +26,12 @@ class StrictWork:
         session.scrape("metrics-suite-start")
         tokens = self._prompts(session)
         session.scrape("metrics-suite-end")
-        session.canaries("after")
         sent = len(self._suite.prompts) + 2 * len(canary_requests(session.plan))
+        if self._probes is not None:
+            asked, generated = ask_prompts(session, self._probes, "probe", None)
+            sent += asked
+            tokens = None if tokens is None or generated is None else tokens + generated
+        session.canaries("after")
         session.settle(sent, None if tokens is None else tokens + session.sender.canary_tokens)
 
     def _prompts(self, session: Session) -> int | None:

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.errors import ExitCode
+from harness.evidence.context_schema import ContextEvidence
 from harness.evidence.derive import verdict
 from harness.evidence.ladder_schema import AnyEvidence, LadderEvidence
 from harness.evidence.schema import AttemptStatus, Evidence, Pair, Status
@@ -34,7 +35,12 @@ def gate_words(gate: Gate) -> str:
 
 def summary(evidence: AnyEvidence, directory: Path, command: str) -> list[RenderableType]:
     """The closing summary: the numbers, the gates, why a number is withheld, what is unknown, the next command."""
-    parts = ladder_table(evidence) if isinstance(evidence, LadderEvidence) else pairs_table(evidence)
+    if isinstance(evidence, LadderEvidence):
+        parts = ladder_table(evidence)
+    elif isinstance(evidence, ContextEvidence):
+        parts = probes_table(evidence) if evidence.kind == "probe" else points_table(evidence)
+    else:
+        parts = pairs_table(evidence)
     return [*parts, *_verdict(evidence, directory, command)]
 
 
@@ -85,6 +91,51 @@ def ladder_table(evidence: LadderEvidence) -> list[RenderableType]:
     return parts
 
 
+def points_table(evidence: ContextEvidence) -> list[RenderableType]:
+    """Every server at every context: the median of the classes, each class, and the count that decides."""
+    mark = SIMULATED_MARK if evidence.simulated else ""
+    table = Table(title=f"long-context profile, tokens 1 to 100, tokens/s{mark}", title_justify="left")
+    classes = list(dict.fromkeys(item.prompt_class for point in evidence.points for item in point.classes))
+    for name in ("context", "server", "median", "burst-exact", "TTFT", *classes, "exact", "shown"):
+        table.add_column(name, justify="left" if name in ("server", "shown") else "right")
+    for point in sorted(evidence.points, key=lambda item: (item.context, item.depth)):
+        rates = {item.prompt_class: item.tok_s for item in point.classes}
+        table.add_row(
+            str(point.context),
+            point.label,
+            number(point.tok_s),
+            number(point.tok_s_burst_exact),
+            number(point.ttft_ms, "ms", 1),
+            *(number(rates.get(name)) for name in classes),
+            "–" if point.exact is None else f"{point.exact}/{point.total}",
+            Text("withheld", style="red") if point.withheld else Text("yes", style="green"),
+        )
+    return [table, Text(evidence.scope)]
+
+
+def probes_table(evidence: ContextEvidence) -> list[RenderableType]:
+    """Every boundary probe of the measured server against the oracle; of the oracle alone where there is no other."""
+    mark = SIMULATED_MARK if evidence.simulated else ""
+    table = Table(title=f"boundary probes, K = {evidence.start.plan.depth}{mark}", title_justify="left")
+    for name in ("prompt tokens", "which", "text", "generated", "server", "against MTP0"):
+        table.add_column(name, justify="right" if name in ("prompt tokens", "generated") else "left")
+    measured = f"mtp{evidence.start.plan.depth}"
+    labels = {probe.label for probe in evidence.probes}
+    for probe in evidence.probes:
+        if probe.label == measured or measured not in labels:
+            said = {True: "exact", False: "not comparable", None: "–"}[probe.exact]
+            if probe.problems:
+                said = probe.problems[0]
+            if probe.divergence is not None:
+                at = probe.divergence
+                said = f"differs at token {at.first_divergence_token_zero_based}: {at.left_id} against {at.right_id}"
+            if probe.degenerate is not None:
+                said += f"; {probe.degenerate}"
+            text = Text(said, style="red" if probe.exact is False else "")
+            table.add_row(str(probe.tokens), probe.what, probe.prompt_class, str(probe.max_tokens), probe.label, text)
+    return [table, Text(evidence.scope)]
+
+
 def _verdict(evidence: AnyEvidence, directory: Path, command: str) -> list[RenderableType]:
     parts: list[RenderableType] = []
     if evidence.gates:
@@ -103,7 +154,7 @@ def _verdict(evidence: AnyEvidence, directory: Path, command: str) -> list[Rende
         parts.append(Text(f"- {note}", style="yellow"))
     colour = {Status.PASSED: "bold green", Status.INTERRUPTED: "bold yellow"}.get(evidence.status, "bold red")
     said = evidence.conclusion
-    if not isinstance(evidence, LadderEvidence) and evidence.status is not Status.PASSED:
+    if isinstance(evidence, Evidence) and evidence.status is not Status.PASSED:
         said = verdict(evidence)
     parts.append(Text(f"{evidence.status}: {said}", style=colour))
     if evidence.unknown:

@@ -5,8 +5,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from harness.evidence.fresh import counters, fresh_gate
+from harness.evidence.fresh import counters, fresh_gate, server_proof
+from harness.evidence.host_gate import host_gate, is_fault
 from harness.evidence.loading import AttemptFiles
+from harness.evidence.power_use import power_use
 from harness.evidence.schema import Attempt, AttemptStatus, ClientFacts, SuiteFacts
 from harness.host.facts import Host
 from harness.measure import gates, metrics, rates
@@ -63,8 +65,10 @@ def row_of(tag: Tag, exchange: Exchange, index: int, suite: SuiteFacts) -> Row:
     )
 
 
-def derive_attempt(files: AttemptFiles, suite: SuiteFacts, plan: ServerPlan, host: Host) -> Attempt:
-    """Everything evidence says of one attempt. Pure: from loaded files only."""
+def derive_attempt(
+    files: AttemptFiles, suite: SuiteFacts, plan: ServerPlan, host: Host, probes: Sequence[Row] = ()
+) -> Attempt:
+    """Everything evidence says of one attempt; ``probes`` are its boundary probes. Pure: from loaded files only."""
     capture = files.capture
     sent = capture.of_kind("suite") if capture is not None else []
     rows = mark_cold([row_of(tag, exchange, index, suite) for index, (tag, exchange) in enumerate(sent)])
@@ -91,14 +95,23 @@ def derive_attempt(files: AttemptFiles, suite: SuiteFacts, plan: ServerPlan, hos
         class_balanced_median_burst_exact=exact,
         median_ttft_ms=rates.median_ttft_ms([row.ttft_ms for row in rows]) if complete else None,
         ids_per_chunk=sum(len(row.token_ids) for row in rows) / chunks if chunks else None,
+        probes=list(probes),
+        power_use=power_use(files, [exchange for _, exchange in sent], _tokens(rows)),
+        proof=server_proof(files.server, capture, files.log),
         gates=[],
     )
     if files.status is AttemptStatus.INTERRUPTED:
         return attempt
     found = _gates(attempt, files, suite, host, sent)
     if files.status is AttemptStatus.INVALID:
-        found = [gate for gate in found if gate.name == "stream" and rows]
+        found = [gate for gate in found if (gate.name == "stream" and rows) or is_fault(gate)]
     return attempt.model_copy(update={"gates": found})
+
+
+def _tokens(rows: Sequence[Row]) -> int | None:
+    """Of all rows; None when one didn't say."""
+    counts = [row.completion_tokens for row in rows if row.completion_tokens is not None]
+    return sum(counts) if len(counts) == len(rows) else None
 
 
 def _class_medians(rows: Sequence[Row]) -> dict[str, float]:
@@ -203,9 +216,9 @@ def _gates(
             client.cpu_share if client is not None else None,
             client.timestamp_source if client is not None else "unknown",
         ),
-        host_gate(label, host),
+        host_gate(label, host, files.server),
     ]
-    fresh = fresh_of(label, files, [row.completion_tokens for row in rows])
+    fresh = fresh_of(label, files, [row.completion_tokens for row in [*rows, *attempt.probes]])
     return [*found[:5], fresh, *found[5:]]
 
 
@@ -245,16 +258,6 @@ def canary_gate(label: str, before: CanaryVerdict | None, after: CanaryVerdict |
     mode = next((verdict.mode for verdict in (before, after) if verdict is not None), "none")
     notes = ["canaries: the repeat check alone, by the launcher's choice"] if mode == "repeat" else []
     return gates.Gate(name="canaries", subject=label, passed=not failures, failures=failures, notes=notes)
-
-
-def host_gate(label: str, host: Host) -> gates.Gate:
-    """Kernel-log faults: read by nobody yet, so unknown is said aloud where there is a card (contract section 8)."""
-    cards = host.facts.get("cards")
-    if cards is not None and cards.state == "not applicable":
-        note = f"kernel log: not applicable ({cards.note})"
-    else:
-        note = "kernel log: unknown (not read)"
-    return gates.Gate(name="host", subject=label, passed=True, failures=[], notes=[note])
 
 
 def _sent_between_scrapes(capture: Capture, measured: Sequence[int | None]) -> tuple[int, int | None]:

@@ -7,9 +7,13 @@ from harness.errors import EvidenceError, ExitCode
 from harness.evidence import journal
 from harness.evidence.arms import arm_of
 from harness.evidence.attempts import derive_attempt
+from harness.evidence.context import derive_context
+from harness.evidence.context_attempts import PROBE, Answer, answers_of, compare_gate, tokenize_problem
 from harness.evidence.ladder import derive_ladder
-from harness.evidence.ladder_schema import LadderEvidence
+from harness.evidence.ladder_schema import AnyEvidence
 from harness.evidence.loading import AttemptFiles, ending, load_attempts, load_start
+from harness.evidence.power_use import telemetry_unknown
+from harness.evidence.prompts import Ids, load_prompts
 from harness.evidence.schema import (
     Attempt,
     AttemptStatus,
@@ -28,28 +32,41 @@ SPREAD_LIMIT = 0.01
 """Above it the report asks for another pair and quotes all servers (contract section 3)"""
 
 
-def derive(directory: Path, events: Sequence[journal.Event] | None = None) -> Evidence | LadderEvidence:
+def derive(
+    directory: Path, events: Sequence[journal.Event] | None = None, files: Sequence[AttemptFiles] | None = None
+) -> AnyEvidence:
     """Everything evidence.json says, from the journal and the attempts' files. Raises EvidenceError.
 
-    ``events`` are those of the journal up to the moment that is asked for; all of them by default.
+    ``events`` are those of the journal up to the moment that is asked for; all of them by default. ``files`` are the
+    attempts that these events name, where they are loaded already.
     """
     events = journal.load(directory) if events is None else events
     start = load_start(events)
-    files = load_attempts(directory, events)
+    files = load_attempts(directory, events) if files is None else files
     if start.plan.kind == "ladder":
         return derive_ladder(directory, start, events, files, load_suite(str(directory / SUITE), need_classes=False))
-    return _derive_strict(start, events, files)
+    if start.plan.kind in ("depth", "probe"):
+        return derive_context(directory, start, events, files)
+    ids = None if start.plan.context is None else load_prompts(directory, events, start.plan.context)
+    return _derive_strict(start, events, files, ids)
 
 
-def _derive_strict(start: Start, events: Sequence[journal.Event], files: Sequence[AttemptFiles]) -> Evidence:
-    plans = {plan.label: plan for plan in start.plan.servers}
-    attempts = []
+def _derive_strict(
+    start: Start, events: Sequence[journal.Event], files: Sequence[AttemptFiles], ids: Ids | None
+) -> Evidence:
+    plans, context = {plan.label: plan for plan in start.plan.servers}, start.plan.context
+    attempts, probed = list[Attempt](), dict[str, list[Answer]]()
     for item in files:
         if item.label not in plans:
             raise EvidenceError(f"{journal.NAME} has an attempt {item.label}, which the plan doesn't know")
-        attempts.append(derive_attempt(item, start.suite, plans[item.label], start.host))
+        probes = list[Answer]()
+        if context is not None:
+            name = plans[item.label].served_model_name
+            probes = probed[item.label] = answers_of(item.capture, PROBE, context, ids, name)
+        rows = [answer.row for answer in probes]
+        attempts.append(derive_attempt(item, start.suite, plans[item.label], start.host, rows))
     valid = _latest(attempts)
-    gates = _identity_gates(start, valid)
+    gates = [*_identity_gates(start, valid), *_probe_gates(start, valid, probed, files, ids)]
     ended = ending(events)
     pairs = _pairs(start, valid)
     without_rate = _without_rate(valid)
@@ -94,7 +111,7 @@ def _unknown(start: Start, attempts: dict[str, Attempt]) -> list[str]:
     found = [*start.unknown, *(f"host fact {name}: unknown" for name in start.host.unknown())]
     for attempt in attempts.values():
         found += [f"{attempt.label}: {note}" for gate in attempt.gates for note in gate.notes if "unknown" in note]
-    return found
+    return [*found, *telemetry_unknown(attempts.values())]
 
 
 def _without_rate(attempts: dict[str, Attempt]) -> list[str]:
@@ -134,6 +151,41 @@ def _identity_gates(start: Start, attempts: dict[str, Attempt]) -> list[Gate]:
     return found
 
 
+def _probe_gates(
+    start: Start,
+    attempts: dict[str, Attempt],
+    probed: dict[str, list[Answer]],
+    files: Sequence[AttemptFiles],
+    ids: Ids | None,
+) -> list[Gate]:
+    """``probes``: the last stage of each depth-D server, at depth 0 of the second one, against mtp0-a's."""
+    depth, context = start.plan.depth, start.plan.context
+    if context is None:
+        return []
+    plans, captures = {plan.label: plan for plan in start.plan.servers}, {item.label: item.capture for item in files}
+    found = []
+    for label in ("mtp0-b",) if depth == 0 else (f"mtp{depth}-a", f"mtp{depth}-b"):
+        both = [name for name in (label, "mtp0-a") if name in attempts and name in plans]
+        if len(both) < 2 or any(attempts[name].status is not AttemptStatus.COMPLETE for name in both):
+            continue
+        left, right = (
+            (arm_of(start, name, attempts[name].server, plans[name], attempts[name].probes), probed[name])
+            for name in both
+        )
+        gate = compare_gate(
+            "probes",
+            context,
+            left,
+            right,
+            allowed_env=frozenset(start.depth_env) if depth else frozenset(),
+            allowed_args=frozenset({SPECULATIVE_FLAG}) if depth else frozenset(),
+        )
+        told = [(name, tokenize_problem(captures[name], context, ids)) for name in both]
+        failures = [*gate.failures, *(f"probes {name}: {problem}" for name, problem in told if problem is not None)]
+        found.append(gate.model_copy(update={"failures": failures, "passed": not failures}))
+    return found
+
+
 def _status(
     start: Start,
     attempts: Sequence[Attempt],
@@ -158,6 +210,8 @@ def _status(
     if not all(gate.passed for gate in [*of_servers, *gates]):
         return Status.WITHHELD, ExitCode.GATE_FAILED
     expected = 1 if start.plan.depth == 0 else 4
+    if start.plan.context is not None:
+        expected += 1 if start.plan.depth == 0 else 2
     whole = set(valid) == {plan.label for plan in start.plan.servers} and len(gates) == expected
     if not whole or not rated or any(plan.engine == "attach" for plan in start.plan.servers):
         return Status.INVALID, ExitCode.INFRASTRUCTURE

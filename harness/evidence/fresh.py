@@ -1,15 +1,16 @@
 """The ``fresh`` gate (contract 2): what runs is what was asked, ours, empty, alone, and of the depth it claims."""
 
-import json
 from collections.abc import Sequence
-from typing import Any
 
-from harness.evidence.schema import ServerRecord
+from harness.evidence.schema import CensusLine, ServerProof, ServerRecord
 from harness.launch import proof
+from harness.launch.resolved import LOG, SERVER_INFO, Resolved, resolve, resolved_differences
+from harness.launch.within import within_differences
 from harness.measure.gates import Gate
 from harness.measure.metrics import Counters, acceptance, exclusive_use, parse_metrics
 from harness.wire.capture import Capture, Control, find_control
 
+NO_COMPILATION = "the log shows no compilation, so empty caches are not proven"
 READY_REQUESTS = 1
 """Model calls a fresh server has answered before its canaries: the disclosed one-token request"""
 
@@ -39,9 +40,12 @@ def fresh_gate(record: ServerRecord, capture: Capture, log: bytes, *, requests: 
         failures += compile_failures
         notes += compile_notes
         if record.requested.classpad:
-            failures += proof.classpad_failures(proof.classpad_census(log))
+            census = proof.classpad_census(log)
+            failures += proof.classpad_failures(census)
+            if record.within is not None:
+                notes.append(proof.census_sentence(census))
     use_failures, use_notes = _use(record, capture, requests, tokens)
-    info_failures, info_notes = _resolved(record, capture)
+    info_failures, info_notes = _resolved(record, capture, log)
     failures += [*use_failures, *info_failures]
     notes += [*use_notes, *info_notes]
     label = record.label
@@ -58,6 +62,9 @@ def _started_by_us(record: ServerRecord) -> tuple[list[str], list[str]]:
         failures.append("what runs was not read back")
     else:
         failures += proof.differences(plan, record.applied, record.image)
+    failures += within_failures(record)
+    if record.within is not None and record.within.unknown:
+        notes.append(f"words of the process within: unknown ({record.within.unknown})")
     if record.readiness is None:
         failures.append("the server did not become ready")
     elif record.readiness.owns_port is False:
@@ -91,8 +98,8 @@ def _compile_log(record: ServerRecord, log: bytes) -> tuple[list[str], list[str]
     if found.verdict == "fresh":
         return [], [*notes, f"compile log: {found.compiled} compilations, nothing loaded from a cache"]
     if found.loaded:
-        return [f"the log says a compiled graph was loaded from a cache ({found.loaded} times)"], notes
-    return ["the log shows no compilation, so empty caches are not proven"], notes
+        return [f"the log tells of a compiled graph that was in the cache ({found.loaded} times)"], notes
+    return [NO_COMPILATION], notes
 
 
 def _use(record: ServerRecord, capture: Capture, requests: int, tokens: int | None) -> tuple[list[str], list[str]]:
@@ -121,27 +128,69 @@ def _use(record: ServerRecord, capture: Capture, requests: int, tokens: int | No
     return failures, notes
 
 
-def _resolved(record: ServerRecord, capture: Capture) -> tuple[list[str], list[str]]:
+def _resolved(record: ServerRecord, capture: Capture, log: bytes) -> tuple[list[str], list[str]]:
     """The server's own resolved configuration, where it shows one."""
-    control = find_control(capture.controls, "server-info")
-    if control is None or control.status != 200:
-        return [], ["resolved configuration: unknown (/server_info is not exposed)"]
-    try:
-        config: dict[str, Any] = json.loads(control.body)["vllm_config"]
-        speculative = config["speculative_config"]
-        tensor_parallel = config["parallel_config"]["tensor_parallel_size"]
-    except (ValueError, KeyError, TypeError):
-        return [], ["resolved configuration: unknown (/server_info has another shape)"]
-    plan = record.requested
-    failures = []
-    if tensor_parallel != plan.tensor_parallel:
-        failures.append(f"the server runs TP{tensor_parallel}, asked was TP{plan.tensor_parallel}")
-    if plan.depth == 0 and speculative is not None:
-        failures.append("the server has a speculative config, asked was none")
-    if plan.depth:
-        resolved = speculative.get("num_speculative_tokens") if isinstance(speculative, dict) else None
-        if resolved != plan.depth:
-            failures.append(f"the server's speculative depth is {resolved}, asked was {plan.depth}")
-        elif "synthetic" in str(speculative.get("rejection_sample_method")):
-            failures.append("the server accepts drafts synthetically (rejection_sample_method), which measures nothing")
-    return failures, ["resolved configuration: read from /server_info (dev mode, loopback only)"]
+    resolved = resolved_of(record, capture.controls, log)
+    failures = resolved_differences(record.requested, resolved)
+    if SERVER_INFO in resolved.sources:
+        notes = ["resolved configuration: read from /server_info (dev mode, loopback only)"]
+    else:
+        control = find_control(capture.controls, "server-info")
+        shown = control is not None and control.status == 200
+        why = "/server_info has another shape" if shown else "/server_info is not exposed"
+        notes = [f"resolved configuration: unknown ({why})"]
+    if record.within is not None:
+        if SERVER_INFO not in resolved.sources and LOG in resolved.sources:
+            notes = ["resolved configuration: read from the server's log"]
+        if resolved.sources and resolved.unknown:
+            notes.append(f"resolved configuration, unknown: {', '.join(resolved.unknown)}")
+    return failures, notes
+
+
+def resolved_of(record: ServerRecord, controls: Sequence[Control], log: bytes) -> Resolved:
+    """What the server says of its own configuration, by /server_info and its log."""
+    control = find_control(controls, "server-info")
+    body = control.body if control is not None and control.status == 200 else None
+    return resolve(body, log, record.requested.env)
+
+
+def within_failures(record: ServerRecord) -> list[str]:
+    """What the process that serves was given and wasn't asked, or the other way round."""
+    if record.within is None or record.applied is None or record.requested.engine == "attach":
+        return []
+    image_env = record.applied.image_env if record.image is None else record.image.env
+    arguments = proof.requested_arguments(record.requested)
+    return within_differences(arguments, proof.requested_environment(record.requested, image_env), record.within)
+
+
+def known_before_prompts(record: ServerRecord, controls: Sequence[Control], log: bytes) -> list[str]:
+    """Every failure of ``fresh`` that a server which has just become ready can show (docs/contract.md, section 2)."""
+    found = within_failures(record) + resolved_differences(record.requested, resolved_of(record, controls, log))
+    if record.requested.engine == "attach":
+        return found
+    failures, _ = _compile_log(record, log)
+    found += failures
+    if record.requested.classpad:
+        found += proof.classpad_failures(proof.classpad_census(log))
+    before = counters(controls, "metrics-before")
+    served = 0 if isinstance(before, str) else round(before.totals.get("vllm:request_success_total", 0))
+    if served > READY_REQUESTS:
+        found.append(f"the server had answered {served} requests before the suite, ours was {READY_REQUESTS}")
+    return found
+
+
+def server_proof(record: ServerRecord | None, capture: Capture | None, log: bytes) -> ServerProof | None:
+    """The server's own words, typed; None where the process was not read, as in evidence from before it was."""
+    if record is None or capture is None or record.within is None:
+        return None
+    findings = proof.compile_log_findings(log, record.requested.compiles)
+    return ServerProof(
+        resolved=resolved_of(record, capture.controls, log),
+        compiled=findings.compiled,
+        loaded=findings.loaded,
+        compilation=findings.verdict,
+        classpad=[
+            CensusLine(shape=item.shape, dtype=item.dtype, verdict=item.verdict, line=item.line)
+            for item in proof.classpad_census(log)
+        ],
+    )

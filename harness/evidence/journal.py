@@ -9,10 +9,13 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from harness.errors import BenchError, EvidenceError
+from harness.evidence.files import read_regular
 
 NAME = "journal.jsonl"
 MAX_BYTES = 64 * 1024 * 1024
-EventName = Literal["campaign-started", "campaign-resumed", "attempt-started", "attempt-ended", "campaign-ended"]
+EventName = Literal[
+    "campaign-started", "campaign-resumed", "attempt-started", "prompts-kept", "attempt-ended", "campaign-ended"
+]
 
 
 class Event(BaseModel):
@@ -31,6 +34,8 @@ class Event(BaseModel):
     error: str = ""
     start: dict[str, Any] | None = None
     """campaign-started: see schema.Start"""
+    sha256: str = ""
+    """prompts-kept: of prompts.json"""
 
 
 def now_utc() -> str:
@@ -73,9 +78,7 @@ def load(directory: Path) -> list[Event]:
     """All whole lines; a last line without its end (a kill in mid-write) is left out. Raises EvidenceError."""
     path = directory / NAME
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise EvidenceError(f"{NAME} is larger than {MAX_BYTES >> 20} MiB; this is no campaign directory")
-        lines = path.read_bytes().split(b"\n")[:-1]
+        lines = read_regular(path, MAX_BYTES).split(b"\n")[:-1]
     except FileNotFoundError:
         raise EvidenceError(f"{directory.name} has no {NAME}; give the directory of a campaign") from None
     except OSError as error:

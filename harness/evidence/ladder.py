@@ -6,6 +6,7 @@ from pathlib import Path
 from harness.errors import EvidenceError, ExitCode
 from harness.evidence import journal, store
 from harness.evidence.arms import arm_of
+from harness.evidence.host_gate import is_fault
 from harness.evidence.ladder_attempts import (
     Answers,
     LadderAnswers,
@@ -16,6 +17,7 @@ from harness.evidence.ladder_attempts import (
 from harness.evidence.ladder_passes import Passes
 from harness.evidence.ladder_schema import LadderAttempt, LadderEvidence, OracleFacts
 from harness.evidence.loading import AttemptFiles, ending, load_attempts, load_start
+from harness.evidence.power_use import telemetry_unknown
 from harness.evidence.schema import AttemptStatus, Start, Status
 from harness.measure.gates import Gate, setup_failures
 from harness.measure.identity import divergence
@@ -209,6 +211,8 @@ def _status(
         return Status.INTERRUPTED, ExitCode.INFRASTRUCTURE
     if ended.error or any(item.status is AttemptStatus.INVALID for item in last.values()):
         return Status.INVALID, ExitCode.INFRASTRUCTURE
+    if any(is_fault(gate) for item in last.values() for gate in item.gates):
+        return Status.WITHHELD, ExitCode.GATE_FAILED
     if set(last) != {server.label for server in start.plan.servers} or done < plan.passes:
         return Status.INVALID, ExitCode.INFRASTRUCTURE
     if failures or why:
@@ -240,7 +244,7 @@ def _unknown(start: Start, attempts: Sequence[LadderAttempt]) -> list[str]:
     found = [*start.unknown, *(f"host fact {name}: unknown" for name in start.host.unknown())]
     for attempt in attempts:
         found += [f"{attempt.label}: {note}" for gate in attempt.gates for note in gate.notes if "unknown" in note]
-    return found
+    return [*found, *telemetry_unknown(attempts)]
 
 
 def _conclusion(evidence: LadderEvidence, plan: LadderPlan) -> str:

@@ -14,11 +14,13 @@ from harness.evidence.attempts import (
     client_facts,
     cpu_and_wall,
     fresh_of,
-    host_gate,
     request_body,
 )
+from harness.evidence.fresh import server_proof
+from harness.evidence.host_gate import host_gate, is_fault
 from harness.evidence.ladder_schema import LadderAttempt, Sequential
 from harness.evidence.loading import AttemptFiles
+from harness.evidence.power_use import power_use, rung_power
 from harness.evidence.schema import AttemptStatus
 from harness.host.facts import Host
 from harness.measure import gates, ladder, rates
@@ -99,13 +101,30 @@ def derive_ladder_attempt(
         pulse_problems=wrong,
         acceptance=acceptance_between(capture, "metrics-suite-start", "metrics-suite-end"),
         client=client_facts(_together(sent), capture) if capture is not None and sent else None,
+        power_use=power_use(files, [exchange for _, exchange in sent], _tokens(counts, batches)),
+        rung_power=rung_power(
+            files,
+            {place: [exchange for _, exchange in items] for place, items in grouped.items()},
+            {(batch.rung, batch.number): sum(item.tokens for item in batch.requests) for batch in batches},
+        ),
+        proof=server_proof(files.server, capture, files.log),
         gates=[],
     )
     if files.status is AttemptStatus.COMPLETE:
         counts += [item.tokens if item.complete else None for batch in batches for item in batch.requests]
         found = _gates(attempt, files, host, counts)
         attempt = attempt.model_copy(update={"gates": found})
+    elif files.status is AttemptStatus.INVALID and is_fault(gate := host_gate(files.label, host, files.server)):
+        attempt = attempt.model_copy(update={"gates": [gate]})
     return LadderAnswers(attempt, own)
+
+
+def _tokens(sequential: Sequence[int | None], batches: Sequence[ladder.Batch]) -> int | None:
+    """Of all answers; None when a sequential one didn't say."""
+    known = [count for count in sequential if count is not None]
+    if len(known) < len(sequential):
+        return None
+    return sum(known) + sum(item.tokens for batch in batches for item in batch.requests)
 
 
 def _together(sent: Sequence[tuple[Tag, Exchange]]) -> list[list[Exchange]]:
@@ -162,6 +181,11 @@ def _grouped(capture: Capture | None) -> dict[tuple[int, int], list[tuple[Tag, E
         for (rung, number), sent in grouped.items()
         if len(sent) == rung and all(exchange.ending is not Ending.INTERRUPTED for _, exchange in sent)
     }
+
+
+def whole_batches(capture: Capture | None) -> dict[tuple[int, int], list[tuple[Tag, Exchange]]]:
+    """(rung, pass) → the exchanges of each batch that was sent whole, in the order sent."""
+    return _grouped(capture)
 
 
 def _clients(
@@ -309,7 +333,7 @@ def _gates(attempt: LadderAttempt, files: AttemptFiles, host: Host, counts: Sequ
     if not attempt.sequential.slots:
         sequential.append(f"{label}: the sequential oracle was not asked")
     stream = Gate(name="sequential", subject=label, passed=not sequential, failures=sequential)
-    return [canary, stream, fresh_of(label, files, counts), host_gate(label, host)]
+    return [canary, stream, fresh_of(label, files, counts), host_gate(label, host, files.server)]
 
 
 def answers_sha256(answers: Answers) -> str:

@@ -1,13 +1,26 @@
 """What stands in evidence.json of a concurrency ladder (contract section 5); the rest is as in a strict campaign."""
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from harness.evidence.schema import AttemptStatus, ClientFacts, Evidence, Model, ServerRecord, Start, Status
+from harness.evidence.context_schema import ContextEvidence
+from harness.evidence.schema import (
+    AttemptStatus,
+    ClientFacts,
+    Evidence,
+    Model,
+    PowerUse,
+    ServerProof,
+    ServerRecord,
+    Start,
+    Status,
+    as_recorded,
+)
 from harness.measure.gates import Gate
 from harness.measure.ladder import Batch, Rung, RungClient
 from harness.measure.metrics import Acceptance
+from harness.measure.power import Throttled
 from harness.workloads.canaries import CanaryVerdict
 
 LADDER_SCHEMA = "b70-bench.ladder/1"
@@ -37,6 +50,23 @@ class OracleFacts(Model):
     total: int | None = None
 
 
+class RungPower(Model):
+    """What the cards of this server drew while one rung ran, over the passes that count."""
+
+    rung: int
+    passes: list[int]
+    """pass 1 is in it only where there is no other"""
+    seconds: float
+    """from the barrier to the last byte, added up"""
+    joules: float | None
+    mean_watts: float | None
+    tokens: int
+    tokens_per_joule: float | None
+    throttled: Throttled
+    notes: list[str]
+    """why a figure is null"""
+
+
 class LadderAttempt(Model):
     """One server of a ladder: the MTP0 oracle, or the one whose rungs are measured."""
 
@@ -59,7 +89,16 @@ class LadderAttempt(Model):
     pulse_problems: list[str]
     acceptance: Acceptance | None
     client: ClientFacts | None
+    power_use: PowerUse | None = None
+    """from the first request of the sequential oracle to the end of the last batch"""
+    rung_power: list[RungPower] = Field(default_factory=list)
+    proof: ServerProof | None = None
+    """null in evidence from before it was derived, and where the server never became ready"""
     gates: list[Gate]
+
+    @model_serializer(mode="wrap")
+    def _as_recorded(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return as_recorded(handler(self), "power_use", "rung_power", "proof")
 
 
 class LadderEvidence(Model):
@@ -95,5 +134,5 @@ class LadderEvidence(Model):
     unknown: list[str]
 
 
-AnyEvidence = Evidence | LadderEvidence
+AnyEvidence = Evidence | LadderEvidence | ContextEvidence
 """evidence.json of any campaign"""

@@ -9,9 +9,12 @@ from pydantic import ValidationError
 from harness.errors import EvidenceError
 from harness.evidence import journal, store
 from harness.evidence.schema import AttemptStatus, ServerRecord, Start
+from harness.host.telemetry import Sample, load_series
 from harness.wire.capture import Capture, load_capture
 
 MAX_LOG = 512 * 1024 * 1024
+MAX_SERVER = 16 * 1024 * 1024
+MAX_TELEMETRY = 512 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,8 @@ class AttemptFiles:
     capture: Capture | None
     server: ServerRecord | None
     log: bytes
+    telemetry: list[Sample] | None = None
+    """in order of time; None where it was not recorded"""
 
 
 def ending(events: Sequence[journal.Event]) -> journal.Event | None:
@@ -70,6 +75,12 @@ def load_attempts(directory: Path, events: Sequence[journal.Event]) -> list[Atte
 def _load_attempt(directory: Path, event: journal.Event, status: AttemptStatus) -> AttemptFiles:
     folder = directory / store.ATTEMPTS / event.directory
     capture_path, server_path, log_path = folder / store.CAPTURE, folder / store.SERVER, folder / store.LOG
+    for path in (folder, capture_path, server_path, log_path, folder / store.TELEMETRY):
+        if path.is_symlink() or (path.exists() and path.is_file() == (path == folder)):
+            raise EvidenceError(
+                f"attempts/{path.relative_to(folder.parent).as_posix()} is a link or a device; a campaign holds "
+                "regular files only, remove it"
+            )
     capture: Capture | None = None
     if capture_path.exists() and not (status is AttemptStatus.INTERRUPTED and capture_path.stat().st_size == 0):
         capture = load_capture(capture_path)
@@ -80,7 +91,7 @@ def _load_attempt(directory: Path, event: journal.Event, status: AttemptStatus) 
     server: ServerRecord | None = None
     if server_path.exists():
         try:
-            server = ServerRecord.model_validate(store.read_json(server_path))
+            server = ServerRecord.model_validate(store.read_json(server_path, MAX_SERVER))
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(map(str, first["loc"]))
@@ -94,4 +105,17 @@ def _load_attempt(directory: Path, event: journal.Event, status: AttemptStatus) 
         if log_path.stat().st_size > MAX_LOG:
             raise EvidenceError(f"{event.directory}/{store.LOG} is larger than {MAX_LOG >> 20} MiB")
         log = log_path.read_bytes()
-    return AttemptFiles(event.label, event.directory, status, event.error, capture, server, log)
+    telemetry = _load_telemetry(folder / store.TELEMETRY, event.directory)
+    return AttemptFiles(event.label, event.directory, status, event.error, capture, server, log, telemetry)
+
+
+def _load_telemetry(path: Path, directory: str) -> list[Sample] | None:
+    if not path.exists():
+        return None
+    if path.stat().st_size > MAX_TELEMETRY:
+        raise EvidenceError(f"{directory}/{store.TELEMETRY} is larger than {MAX_TELEMETRY >> 20} MiB")
+    try:
+        with path.open(encoding="utf-8", errors="replace", newline="\n") as lines:
+            return load_series(lines)
+    except EvidenceError as error:
+        raise EvidenceError(f"{directory}/{store.TELEMETRY}: {error}") from None

@@ -3,15 +3,21 @@
 from enum import StrEnum
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from harness.host.facts import Host, Tool
+from harness.host.faults import Moment
+from harness.host.flight import LogCheck
+from harness.launch.probed import ProbeResult
 from harness.launch.readiness import Readiness
-from harness.launch.server import Applied, ImageFacts, StopRecord
+from harness.launch.resolved import Resolved
+from harness.launch.server import Applied, ImageFacts, StopRecord, Within
 from harness.measure.gates import Gate
 from harness.measure.metrics import Acceptance
+from harness.measure.power import CardPower, Power
 from harness.measure.rows import Row
 from harness.measure.selftest import SelfTest
+from harness.models import FileEntry
 from harness.plan import CampaignPlan, ServerPlan
 from harness.workloads.canaries import CanaryVerdict
 
@@ -50,6 +56,11 @@ class Model(BaseModel):
     )
 
 
+def as_recorded(dumped: dict[str, Any], *later: str) -> dict[str, Any]:
+    """Without fields of ``later`` versions that hold nothing: evidence from before them must keep its bytes."""
+    return {name: value for name, value in dumped.items() if name not in later or value not in (None, [])}
+
+
 class CacheListing(Model):
     """What one server's cache directory held."""
 
@@ -58,6 +69,23 @@ class CacheListing(Model):
     bytes: int
     folders: dict[str, int]
     """files by cache folder"""
+
+
+class HostRecord(Model):
+    """The host before, while and after one server ran (contract section 8)."""
+
+    cards: list[str] | None
+    """PCI addresses of the cards it was given, by their index in the order of addresses; null: it uses none"""
+    boot: LogCheck
+    """the whole boot, before the first server of this run of the command"""
+    probes: list[ProbeResult]
+    """why it went on although this boot has faults; empty where it has none"""
+    before: LogCheck
+    """since the campaign began, or since the check after the server before this one"""
+    after: LogCheck | None = None
+    """since ``before``; null when the harness was killed"""
+    telemetry: list[str] = []
+    """what failed while telemetry was written, one sentence each"""
 
 
 class ServerRecord(Model):
@@ -72,6 +100,8 @@ class ServerRecord(Model):
     """the engine's own last description of the server"""
     differences: list[str] = []
     """requested against applied, one sentence each; empty when equal"""
+    within: Within | None = None
+    """what its process was given, read when it was ready; null in records from before it was read"""
     cache_before: CacheListing | None = None
     """null where the engine has no cache directory of ours (attach)"""
     cache_after: CacheListing | None = None
@@ -79,26 +109,33 @@ class ServerRecord(Model):
     stop: StopRecord | None = None
     error: str = ""
     """why the attempt ended early; empty when it didn't"""
+    host: HostRecord | None = None
+    """null in records from before it was kept"""
 
-
-class FileEntry(Model):
-    """One file of the model directory."""
-
-    name: str
-    size: int
-    """bytes"""
-    sha256: str
+    @model_serializer(mode="wrap")
+    def _as_recorded(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return as_recorded(handler(self), "host", "within")
 
 
 class ModelFacts(Model):
     """The weights that were served."""
 
     repository: str | None
-    """as the launcher file names it"""
+    """as the launcher file names it, else the manifest"""
     revision: str | None
     files: list[FileEntry]
     sha256: str
     """over the sorted list of (name, size, sha256)"""
+    manifest_sha256: str | None = None
+    """of the manifest file that every file was checked against before the first server; null when there was none"""
+
+    @model_serializer(mode="wrap")
+    def _as_recorded(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without the manifest where there was none: evidence from before manifests must keep its bytes."""
+        dumped: dict[str, Any] = handler(self)
+        if dumped.get("manifest_sha256", "") is None:
+            del dumped["manifest_sha256"]
+        return dumped
 
 
 class SuitePrompt(Model):
@@ -142,6 +179,36 @@ class Start(Model):
     """what this campaign could not find out, one sentence each"""
     self_test: SelfTest | None = None
     """of this machine's client, before the first server of a ladder; null in a strict campaign"""
+    moment: Moment | None = None
+    """when it started, on both clocks of its boot; null in evidence from before it was kept"""
+
+    @model_serializer(mode="wrap")
+    def _as_recorded(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return as_recorded(handler(self), "moment")
+
+
+class CensusLine(Model):
+    """One shape of the CLASSPAD census (contract section 2); with two cards each worker says its own."""
+
+    shape: str
+    """``<N>x<K>``"""
+    dtype: str
+    verdict: str
+    """``classpad``, or a fallback, which fails the proof"""
+    line: str
+
+
+class ServerProof(Model):
+    """What a server's own words say of it; what of it contradicts the plan stands in the ``fresh`` gate."""
+
+    resolved: Resolved
+    compiled: int
+    """lines of the log that tell of a compilation"""
+    loaded: int
+    """lines that tell of a compiled graph in a cache, taken or not"""
+    compilation: Literal["fresh", "not fresh", "not applicable", "unknown"]
+    classpad: list[CensusLine]
+    """every line of the census, in order"""
 
 
 class ClientFacts(Model):
@@ -165,6 +232,17 @@ class ClientFacts(Model):
     clock_step_max_ms: float
     gap_between_requests_max_ms: float | None
     """longest pause between the end of one suite request and the start of the next"""
+
+
+class PowerUse(Model):
+    """What the cards drew and did over the measured window, from telemetry.jsonl (contract section 8)."""
+
+    power: Power
+    """of the cards this server was given"""
+    other_cards: list[CardPower]
+    """of this host that it wasn't given"""
+    notes: list[str]
+    """what is unknown, one sentence each"""
 
 
 class Attempt(Model):
@@ -193,7 +271,17 @@ class Attempt(Model):
     """plain median of the prompts, milliseconds; null when a row is invalid"""
     ids_per_chunk: float | None
     """over all rows"""
+    probes: list[Row] = []
+    """boundary probes after the suite (contract section 7); they enter no rate"""
+    power_use: PowerUse | None = None
+    """from the first suite request to the end of the last; null where telemetry was not recorded"""
+    proof: ServerProof | None = None
+    """null in evidence from before it was derived, and where the server never became ready"""
     gates: list[Gate]
+
+    @model_serializer(mode="wrap")
+    def _as_recorded(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return as_recorded(handler(self), "probes", "power_use", "proof")
 
 
 class Pair(Model):
@@ -244,7 +332,7 @@ class Evidence(Model):
     """UTC times at which it was resumed"""
     pairs: list[Pair]
     gates: list[Gate]
-    """gates between attempts: G1, G2, G3"""
+    """gates between attempts: G1, G2, G3, and probes where they were asked for"""
     attempts: list[Attempt]
     unknown: list[str]
     """what could not be found out, one sentence each; unknown is never clean"""

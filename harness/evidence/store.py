@@ -9,17 +9,24 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import BenchError, EvidenceError
+from harness.evidence.files import read_regular
 from harness.evidence.schema import CacheListing
 from harness.plan import CACHE_VARIABLES
 
 EVIDENCE = "evidence.json"
 MANIFEST = "manifest.json"
+SEAL, KEYLESS_SEAL = "seal.dsse.json", "seal.sigstore.json"
+"""Signed over the manifest, so that they can't stand in it"""
 SUITE = "suite.json"
 ATTEMPTS = "attempts"
 CAPTURE = "capture.jsonl.zst"
 SERVER = "server.json"
 LOG = "server.log"
+TELEMETRY = "telemetry.jsonl"
 MAX_JSON = 256 * 1024 * 1024
+MAX_FILE = 2 * 1024 * 1024 * 1024
+MAX_FILES = 20_000
+"""A directory from anyone is read whole, so its size is bounded; a campaign has some twenty files"""
 
 
 def write_atomic(path: Path, data: bytes) -> None:
@@ -50,16 +57,14 @@ def dump_json(value: object) -> bytes:
     return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-def read_json(path: Path) -> Any:
-    """Bounded, strict JSON. Raises EvidenceError in one sentence."""
+def read_json(path: Path, limit: int = MAX_JSON) -> Any:
+    """Bounded, strict JSON of a regular file. Raises EvidenceError in one sentence."""
 
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is not JSON")
 
     try:
-        if path.stat().st_size > MAX_JSON:
-            raise EvidenceError(f"{path.name} is larger than {MAX_JSON >> 20} MiB; it is no evidence of ours")
-        return json.loads(path.read_bytes(), parse_constant=refuse)
+        return json.loads(read_regular(path, limit), parse_constant=refuse)
     except OSError as error:
         raise EvidenceError(f"{path.name} can't be read ({error.strerror}); check the directory") from None
     except (ValueError, RecursionError) as error:
@@ -87,12 +92,17 @@ def campaign_files(directory: Path) -> dict[str, Path]:
                 raise EvidenceError(f"{relative} is a link or a device; a campaign holds regular files only, remove it")
             if not (name.startswith(".") and name.endswith(".tmp")):
                 found[relative] = path
+                if path.lstat().st_size > MAX_FILE:
+                    raise EvidenceError(f"{relative} is larger than {MAX_FILE >> 30} GiB; it is no evidence of ours")
+                if len(found) > MAX_FILES:
+                    raise EvidenceError(f"there are more than {MAX_FILES} files; this is no campaign directory")
     return dict(sorted(found.items()))
 
 
 def build_manifest(directory: Path) -> dict[str, Any]:
-    """sha256 and size of every file of the campaign."""
-    files = {name: path for name, path in campaign_files(directory).items() if name != MANIFEST}
+    """sha256 and size of every file of the campaign, but the manifest itself and its seal."""
+    apart = (MANIFEST, SEAL, KEYLESS_SEAL)
+    files = {name: path for name, path in campaign_files(directory).items() if name not in apart}
     entries = {name: {"bytes": path.stat().st_size, "sha256": sha256_file(path)} for name, path in files.items()}
     return {"schema": "b70-bench.manifest/1", "files": entries}
 

@@ -7,11 +7,17 @@ from typing import Any
 
 from harness.errors import BenchError
 from harness.evidence import journal, store
+from harness.evidence.crosscheck import cross_checks
 from harness.evidence.derive import derive
 from harness.evidence.ladder_schema import AnyEvidence, LadderEvidence
-from harness.evidence.loading import load_start
-from harness.evidence.schema import Status
+from harness.evidence.loading import load_attempts, load_start
+from harness.evidence.prompts import PROMPTS, TEXTS
+from harness.evidence.schema import Evidence, Status
+from harness.screen import one_line
 from harness.suites import load_suite
+
+SMALL_JSON = 16 * 1024 * 1024
+"""Bytes; a manifest or a server record that is larger is none"""
 
 
 @dataclass
@@ -39,29 +45,38 @@ def verify(directory: Path) -> Verification:
     """
     result = Verification()
     try:
+        store.campaign_files(directory)  # first: nothing is opened that isn't a regular file
         events = journal.load(directory)
         ended = events[-1].event == "campaign-ended"
         unfinished = _unfinished(events)
         result.problems += _check_manifest(directory, result, unfinished, ended=ended)
         result.problems += _check_suite(directory, events)
-        derived = result.evidence = derive(directory)
+        result.problems += _check_texts(directory, events)
+        files = load_attempts(directory, events)
+        derived = result.evidence = derive(directory, events, files)
         result.rows, result.ids = _counted(derived)
         result.gates = len(derived.gates) + sum(len(attempt.gates) for attempt in derived.attempts)
         result.problems += _check_evidence(directory, events, derived, ended=ended)
+        result.problems += cross_checks(load_start(events), events, files)
     except BenchError as error:
         result.problems.append(str(error))
+    except MemoryError:
+        result.problems.append("the records need more memory than there is; they are no evidence of ours")
     except (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
         # A record that loads and makes no sense; which file it is stands in the manifest's problems before this one.
         result.problems.append(f"the records can't be judged ({type(error).__name__}: {error}); get the original files")
+    result.problems = [one_line(problem) for problem in result.problems]
     return result
 
 
 def _counted(derived: AnyEvidence) -> tuple[int, int]:
-    """(measured answers, their token ids)."""
+    """(measured answers, their token ids), probes among them."""
     if isinstance(derived, LadderEvidence):
         requests = [item for attempt in derived.attempts for batch in attempt.batches for item in batch.requests]
         return len(requests), sum(item.tokens for item in requests)
     rows = [row for attempt in derived.attempts for row in attempt.rows]
+    if isinstance(derived, Evidence):
+        rows += [row for attempt in derived.attempts for row in attempt.probes]
     return len(rows), sum(len(row.token_ids) for row in rows)
 
 
@@ -75,7 +90,7 @@ def _check_manifest(directory: Path, result: Verification, unfinished: set[str],
     path = directory / store.MANIFEST
     if not path.exists():
         return ["manifest.json is missing, so no file can be checked"] if ended else []
-    raw = store.read_json(path)
+    raw = store.read_json(path, SMALL_JSON)
     present = store.build_manifest(directory)
     result.files = len(present["files"])
     recorded = raw.get("files") if isinstance(raw, dict) else None
@@ -89,7 +104,7 @@ def _check_manifest(directory: Path, result: Verification, unfinished: set[str],
             problems.append(f"{name} isn't the file that was recorded: its sha256 or size differs from the manifest's")
     for name in present["files"]:
         parts = name.split("/")
-        late = not ended and (name in (journal.NAME, store.EVIDENCE) or parts[0] == store.ATTEMPTS)
+        late = not ended and (name in (journal.NAME, store.EVIDENCE, PROMPTS) or parts[0] == store.ATTEMPTS)
         if name not in recorded and not (late or (len(parts) > 1 and parts[1] in unfinished)):
             problems.append(f"{name} is in the directory and not in the manifest")
     if not problems and ended and path.read_bytes() != store.dump_json(present):
@@ -110,6 +125,8 @@ def _has_grown(directory: Path, name: str, entry: Any) -> bool:
 
 def _check_suite(directory: Path, events: list[journal.Event]) -> list[str]:
     start = load_start(events)
+    if start.plan.kind in ("depth", "probe"):
+        return []
     path = directory / store.SUITE
     if not path.is_file():
         return [f"{store.SUITE} is missing, so the prompts can't be checked"]
@@ -124,12 +141,42 @@ def _check_suite(directory: Path, events: list[journal.Event]) -> list[str]:
     return []
 
 
+def _check_texts(directory: Path, events: list[journal.Event]) -> list[str]:
+    """The texts that prompts of token ids were made of; their ids are checked where the answers are derived."""
+    start = load_start(events)
+    context = start.plan.context
+    if context is None:
+        return []
+    problems = []
+    for name, sha256 in context.texts.items():
+        if name != Path(name).name:
+            problems.append(f"{journal.NAME} names a text {_show(name)}, which leads out of {TEXTS}/")
+            continue
+        path = directory / TEXTS / f"{name}.txt"
+        if not path.is_file():
+            problems.append(f"{TEXTS}/{path.name} is missing, so the prompts can't be checked")
+        elif store.sha256_file(path) != sha256:
+            problems.append(
+                f"{TEXTS}/{path.name} isn't the text that was asked with: its sha256 differs from the plan's"
+            )
+    if start.plan.kind != "strict" and (
+        start.suite.sha256 != start.plan.suite_sha256
+        or context.texts != {item.id: item.sha256 for item in start.suite.prompts}
+    ):
+        problems.append(f"{journal.NAME} lists other texts than the plan has")
+    return problems
+
+
 def _check_evidence(directory: Path, events: list[journal.Event], derived: AnyEvidence, *, ended: bool) -> list[str]:
     path = directory / store.EVIDENCE
     if not path.exists():
         return [f"{store.EVIDENCE} is missing; the captures are there, run --resume"] if ended else []
-    stored = store.read_json(path)
     fresh = _dumped(derived)
+    written = store.dump_json(fresh)
+    if path.stat().st_size == len(written) and path.read_bytes() == written:
+        return []
+    # The parser needs many times the file's size, so a file far larger than what is derived isn't parsed.
+    stored = store.read_json(path, max(SMALL_JSON, 4 * len(written)))
     if not isinstance(stored, dict) or stored.get("schema") != fresh["schema"]:
         schema = stored.get("schema") if isinstance(stored, dict) else stored
         return [f"{store.EVIDENCE} has schema {_show(schema)}, this version reads {fresh['schema']}"]

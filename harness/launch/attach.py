@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from harness.errors import UsageError
 from harness.lanes import Image
 from harness.launch.roles import LOOPBACK, utc_now
-from harness.launch.server import Applied, Endpoint, ImageFacts, Places, ServerState, StopRecord
+from harness.launch.server import Applied, Endpoint, ImageFacts, Places, ServerState, StopRecord, Within
 from harness.plan import ServerPlan
 
 CONNECT_S = 5.0
@@ -83,6 +83,11 @@ class AttachedServer:
             restart_count=None,
             started_at="",
         )
+
+    def within(self, plan: ServerPlan) -> Within:
+        """Can't be known."""
+        del plan
+        return Within(source="", arguments=None, env=None, unknown="someone else started this server")
 
     def last_inspect(self) -> dict[str, object]:
         """The time since which it is known, as this is all."""

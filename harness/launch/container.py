@@ -19,7 +19,9 @@ from harness.lanes import Limits
 from harness.launch.proof import CONTAINER_PORT, applied_from_inspect
 from harness.launch.redact import Redactor, dropped_names, environment_of
 from harness.launch.roles import utc_now
-from harness.launch.server import Applied, Endpoint, ImageFacts, ServerState, StopRecord
+from harness.launch.server import Applied, Endpoint, ImageFacts, ServerState, StopRecord, Within
+from harness.launch.within import exec_words, host_words, within_of
+from harness.plan import ServerPlan
 
 FAULTS = (DockerException, RequestException, HTTPError, OSError)
 """Whatever the SDK raises when the engine says no, doesn't answer, or goes away in the middle."""
@@ -226,6 +228,15 @@ class DockerServer:
             host_port=self._endpoint.port,
         )
 
+    def within(self, plan: ServerPlan) -> Within:
+        """From this host's /proc; by an exec in the container where that can't be read, or the engine is elsewhere."""
+        self._container.look()
+        pid = self._container.inspect.get("State", {}).get("Pid") or 0
+        found, source = host_words(self.server_id, pid), "host /proc"
+        if not any(words.env for words in found):
+            found, source = exec_words(self._container.client, self.server_id), "docker exec"
+        return within_of(found, source, plan, self._redactor)
+
     def last_inspect(self) -> dict[str, object]:
         """``docker inspect``, redacted, with the names of the variables that were dropped."""
         self._container.look()
@@ -318,3 +329,5 @@ class Ours:
     running: bool
     pid: int | None
     """of the harness that started it"""
+    run: str
+    """the same process as ``harness.launch.runs.mark`` tells it; empty where the container has no such label"""

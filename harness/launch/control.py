@@ -1,7 +1,8 @@
 """Control requests (health, models, version, metrics): httpx, literal addresses, explicit timeouts, never a proxy."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import httpx
 
@@ -17,6 +18,9 @@ PATHS = {
     "version": "/version",
     "server-info": "/server_info?config_format=json",
 }
+
+SLOW_S = {"server-info": 60.0}
+"""vLLM lists its packages and devices for it, which takes seconds on a busy host"""
 
 
 class ControlClient:
@@ -34,13 +38,14 @@ class ControlClient:
             base_url=endpoint.url, timeout=timeout_s, trust_env=False, follow_redirects=False, headers=headers
         )
         self._record = record
+        self._timeout_s = timeout_s
 
     def get(self, name: str, path: str | None = None, *, keep: bool = True) -> Control:
         """GET, under the name that the capture will know it by; ``keep=False`` for polls that failed."""
         path = PATHS[name] if path is None else path
         at = time.time_ns()
         try:
-            with self._client.stream("GET", path) as response:
+            with self._client.stream("GET", path, timeout=SLOW_S.get(name, self._timeout_s)) as response:
                 body = bytearray()
                 for piece in response.iter_bytes():
                     body += piece
@@ -51,6 +56,18 @@ class ControlClient:
         except httpx.HTTPError as error:
             control = Control(name, path, at, None, "", f"{type(error).__name__}: {error}")
         if keep and self._record is not None:
+            self._record(control)
+        return control
+
+    def post(self, name: str, path: str, body: Mapping[str, Any]) -> Control:
+        """POST a JSON body, under the name that the capture will know the answer by."""
+        at = time.time_ns()
+        try:
+            response = self._client.post(path, json=body)
+            control = Control(name, path, at, response.status_code, response.text[:MAX_BODY])
+        except httpx.HTTPError as error:
+            control = Control(name, path, at, None, "", f"{type(error).__name__}: {error}")
+        if self._record is not None:
             self._record(control)
         return control
 

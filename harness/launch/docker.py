@@ -20,6 +20,7 @@ from harness.launch.container import FAULTS, Container, DockerServer, Ours, expl
 from harness.launch.proof import CONTAINER_PORT, CONTAINER_ROLES
 from harness.launch.redact import Redactor, environment_of
 from harness.launch.roles import LOOPBACK, filled, host_port, make_cache, model_directory, remove_cache
+from harness.launch.runs import mark
 from harness.launch.server import Endpoint, ImageFacts, Places
 from harness.plan import ServerPlan
 
@@ -164,7 +165,7 @@ class DockerEngine:
         groups = _groups(settings) or ([f"<gid of {settings.group_of}>"] if settings.group_of else [])
         options: list[tuple[str, str]] = [
             ("--name", _name(plan, places)),
-            *(("--label", f"{name}={value}") for name, value in _labels(plan, places).items()),
+            *(("--label", f"{name}={value}") for name, value in own_labels(places.campaign_id, plan.label).items()),
             ("--network", "bridge"),
             ("--publish", f"{LOOPBACK}:{'' if places.port is None else places.port}:{CONTAINER_PORT}"),
             *(("--mount", _mount_option(bind)) for bind in _binds(settings, places, model)),
@@ -229,7 +230,7 @@ def _run(
         name=name,
         environment=env,
         ports=[CONTAINER_PORT],
-        labels=_labels(plan, places),
+        labels=own_labels(places.campaign_id, plan.label),
         host_config=host,
         healthcheck={"test": ["NONE"]},  # an image's own would ask the server while it is measured
         use_config_proxy=False,  # the client's configuration must not add variables
@@ -271,11 +272,13 @@ def _name(plan: ServerPlan, places: Places) -> str:
     return f"{LABEL[:-1]}-{words}-{secrets.token_hex(4)}"
 
 
-def _labels(plan: ServerPlan, places: Places) -> dict[str, str]:
+def own_labels(campaign: str, label: str) -> dict[str, str]:
+    """What every container of ours carries, so that it can be found and its campaign be known."""
     return {
-        f"{LABEL}campaign": places.campaign_id,
-        f"{LABEL}label": plan.label,
+        f"{LABEL}campaign": campaign,
+        f"{LABEL}label": label,
         f"{LABEL}pid": str(os.getpid()),
+        f"{LABEL}run": mark(),
     }
 
 
@@ -301,6 +304,7 @@ def list_ours(client: DockerClient) -> list[Ours]:
                 label=labels.get(f"{LABEL}label", ""),
                 running=container["State"] == "running",
                 pid=int(pid) if pid.isdigit() else None,
+                run=labels.get(f"{LABEL}run", ""),
             )
         )
     return ours

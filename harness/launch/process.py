@@ -21,7 +21,7 @@ from harness.launch import guard
 from harness.launch.proof import roles_in_arguments
 from harness.launch.redact import Redactor, dropped_names, environment_of
 from harness.launch.roles import LOOPBACK, filled, host_port, make_cache, model_directory, remove_cache, utc_now
-from harness.launch.server import Applied, Endpoint, ImageFacts, Places, ServerState, StopRecord
+from harness.launch.server import Applied, Endpoint, ImageFacts, Places, ServerState, StopRecord, Within
 from harness.plan import ServerPlan
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -312,6 +312,15 @@ class ProcessServer:
             restart_count=None,
             started_at=self._started_at,
         )
+
+    def within(self, plan: ServerPlan) -> Within:
+        """As ``applied``, which reads the process itself, once more when it is ready."""
+        del plan
+        try:
+            applied = self.applied()
+        except LaunchError as error:
+            return Within(source="", arguments=None, env=None, unknown=str(error))
+        return Within(source="host /proc", arguments=applied.arguments, env=applied.env)
 
     def last_inspect(self) -> dict[str, object]:
         """What /proc tells, in the words of ``docker inspect`` where it has one."""

@@ -35,6 +35,11 @@ def requested_mounts(plan: ServerPlan) -> list[str]:
     )
 
 
+def requested_arguments(plan: ServerPlan) -> list[str]:
+    """The plan's arguments, reduced as those that are read back."""
+    return _PLAIN.arguments(plan.arguments)
+
+
 def needs_model(plan: ServerPlan) -> bool:
     """Whether the plan speaks of a model directory at all."""
     return any("<model>" in text for text in [*plan.arguments, *plan.env.values()])
@@ -123,8 +128,8 @@ def differences(plan: ServerPlan, applied: Applied, image: ImageFacts | None) ->
     if plan.engine == "attach":
         return []
     image_env = applied.image_env if image is None else image.env
-    found = _argument_differences(_PLAIN.arguments(plan.arguments), applied.arguments)
-    found += _mapping_differences("environment variable", requested_environment(plan, image_env), applied.env)
+    found = argument_differences(requested_arguments(plan), applied.arguments)
+    found += mapping_differences("environment variable", requested_environment(plan, image_env), applied.env)
     if plan.engine != "docker":
         return found + _one("the entrypoint", OWN_ENTRYPOINTS[plan.engine], applied.entrypoint)
     if plan.container is None or image is None:
@@ -140,7 +145,7 @@ def differences(plan: ServerPlan, applied: Applied, image: ImageFacts | None) ->
     # Docker itself adds label=disable to a container that shares the host's IPC.
     implied = [option for option in applied.security_opt if asked.ipc == "host" and option == "label=disable"]
     found += _list_differences("security option", {*asked.security_opt, *implied}, applied.security_opt)
-    found += _mapping_differences("ulimit", asked.ulimits, applied.ulimits)
+    found += mapping_differences("ulimit", asked.ulimits, applied.ulimits)
     if asked.ipc is not None or applied.ipc not in ("", "private", "shareable", None):
         found += _one("the IPC mode", asked.ipc, applied.ipc)
     found += _one("the shared memory size in bytes", asked.shm_size, applied.shm_size)
@@ -162,7 +167,8 @@ def _one(what: str, requested: object, inspected: object) -> list[str]:
     return [] if requested == inspected else [f"{what} is requested as {requested!r} but is {inspected!r}"]
 
 
-def _mapping_differences(what: str, requested: Mapping[str, object], inspected: Mapping[str, object]) -> list[str]:
+def mapping_differences(what: str, requested: Mapping[str, object], inspected: Mapping[str, object]) -> list[str]:
+    """Names missing, unasked, or of another value, one sentence each."""
     found = []
     for name in sorted({*requested, *inspected}):
         if name not in inspected:
@@ -181,7 +187,8 @@ def _list_differences(what: str, requested: Iterable[str], inspected: Iterable[s
     return missing + extra
 
 
-def _argument_differences(requested: list[str], inspected: list[str]) -> list[str]:
+def argument_differences(requested: list[str], inspected: list[str]) -> list[str]:
+    """Flags with their values that are missing or unasked, one sentence each."""
     if requested == inspected:
         return []
     wanted, real = _flags(requested), _flags(inspected)
@@ -220,12 +227,17 @@ class CompileFindings:
     compiled: int
     """lines that tell of a compilation"""
     loaded: int
-    """lines that tell of a compiled graph taken from a cache"""
+    """lines that tell of a compiled graph in a cache, taken or not"""
     verdict: Literal["fresh", "not fresh", "not applicable", "unknown"]
 
 
-_COMPILED = re.compile(rb"Compiling a graph|torch\.compile (?:took|takes)")
-_LOADED = re.compile(rb"Directly load (?:the compiled graph|AOT compilation|the \S+-th graph)")
+# The last is all that vLLM's CPU backend says: it compiles by one Dynamo trace, which its monitor doesn't report.
+_COMPILED = re.compile(rb"Compiling a graph|torch\.compile (?:took|takes)|saved AOT compiled function to")
+# A failed load is no proof of freshness either: what could not be loaded was there.
+_LOADED = re.compile(
+    rb"Directly load (?:the compiled graph|AOT compilation|the \S+-th graph)"
+    rb"|Compiling model again due to a load failure"
+)
 
 
 def compile_log_findings(log: bytes, compiles: bool) -> CompileFindings:
@@ -254,6 +266,7 @@ class ClasspadLine:
 
 _CENSUS = re.compile(rb"R\d+ classpad census .*")
 _FALLBACK = "fallback-r224-pieces"
+NO_CENSUS = "the server's log has no CLASSPAD census, so nothing proves that CLASSPAD is on"
 
 
 def classpad_census(log: bytes) -> list[ClasspadLine]:
@@ -267,10 +280,17 @@ def _census_line(text: str) -> ClasspadLine:
     return ClasspadLine(fields.get("shape", ""), fields.get("dtype", ""), fields.get("verdict", ""), text)
 
 
+def census_sentence(census: Sequence[ClasspadLine]) -> str:
+    """How many shapes the census told of, and how many had which verdict."""
+    verdicts = sorted({entry.verdict or "none" for entry in census})
+    counts = [f"{sum((entry.verdict or 'none') == verdict for entry in census)} {verdict}" for verdict in verdicts]
+    return f"CLASSPAD census: {len({(entry.shape, entry.dtype) for entry in census})} shapes ({', '.join(counts)})"
+
+
 def classpad_failures(census: Sequence[ClasspadLine]) -> list[str]:
     """Why CLASSPAD is not proven, one sentence each; empty means proven."""
     if not census:
-        return ["the server's log has no CLASSPAD census, so nothing proves that CLASSPAD is on"]
+        return [NO_CENSUS]
     fallen = [
         f"shape {entry.shape} ({entry.dtype}) fell back: verdict={_FALLBACK}"
         for entry in census

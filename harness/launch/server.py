@@ -100,6 +100,19 @@ class Applied(Record):
     """UTC, as the engine reports it"""
 
 
+class Within(Record):
+    """Words of the process that serves, read when the server was ready; null with a reason where they are unknown."""
+
+    source: str
+    """host /proc, docker exec, or the engine's own reading; empty where nothing was read"""
+    arguments: list[str] | None
+    """with roles for paths, as in the plan"""
+    env: dict[str, str] | None
+    """paths reduced, secrets dropped by name"""
+    unknown: str = ""
+    """why something of it is null"""
+
+
 class ServerState(Record):
     """Alive or not, and why not."""
 
@@ -149,6 +162,9 @@ class RunningServer(Protocol):
 
     def applied(self) -> Applied:
         """Read back what runs. Raises LaunchError when the engine can't say."""
+
+    def within(self, plan: ServerPlan) -> Within:
+        """What the process that serves was given, past any script before it. Never raises."""
 
     def last_inspect(self) -> dict[str, object]:
         """The engine's own full description, with paths reduced to roles and secrets dropped; for server.json."""

@@ -11,13 +11,12 @@ from docker.types import Mount
 
 from harness.errors import LaunchError
 from harness.lanes import Image
-from harness.launch.docker import DockerEngine, connect
+from harness.launch.docker import DockerEngine, connect, own_labels
 from harness.measure.selftest import Proxy
 from harness.selftest.run import GAP_MS, SOURCE, TTFT_MS, compare_paths
 
 PORT = 8000
 START_S = 30.0
-LABEL = "b70-bench.campaign"
 
 
 def measure_proxy(image: Image) -> Proxy:
@@ -55,7 +54,7 @@ def _source(image_id: str) -> Iterator[Container]:
             ["/source.py", str(PORT), str(TTFT_MS), str(GAP_MS), "1", "0.0.0.0"],  # noqa: S104 - in the container
             entrypoint=["python3"],
             name=name,
-            labels={LABEL: name},
+            labels=own_labels(name, "selftest"),
             mounts=[Mount("/source.py", str(SOURCE), type="bind", read_only=True)],
             ports={f"{PORT}/tcp": ("127.0.0.1", 0)},
             mem_limit="512m",

@@ -1,0 +1,1 @@
+"""What stands in public: derived from evidence that verifies, never typed by hand."""
