@@ -3,7 +3,7 @@
 import fcntl
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,28 @@ from tests.bench import Done, campaign_of, evidence_of, strict, write_launcher
 settings.register_profile("bench", deadline=None)
 settings.load_profile("bench")
 
+
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for all workers of a test run."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="module", autouse=True)
+def alone_with_its_servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Modules that start containers or real vLLM servers run one after the other: two such servers starve each other.
+
+    A lock of ours and not a group of the workers', which pytest 9.2 doesn't hand on.
+    """
+    mine = [item for item in request.session.items if getattr(item, "module", None) is request.module]
+    if not any(item.get_closest_marker(name) for item in mine for name in ("docker", "vllm")):
+        yield
+        return
+    with (shared_folder(tmp_path_factory) / "servers.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 STEPS_US = (3200, 12_800)
 """Of the first and the second try: the longer the gap between tokens, the less the client's lag matters"""
 
@@ -25,8 +47,7 @@ def passed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     Where the machine is so busy that the ``client`` gate alone says no, it is measured again with slower servers.
     """
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    shared = shared_folder(tmp_path_factory)
     with (shared / "passed.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         home = shared / "passed"

@@ -114,9 +114,7 @@ def test_unstable_base_is_rejected_after_two_servers(tmp_path: Path) -> None:
         ("cached-missing", "cache-zero", "has no cached_tokens; start the server with --enable-prompt-tokens-details"),
         ("garbage", "degenerate", "has the id 0 in 110 of its 110 places"),
         ("short:60", "workload", "has 60 ids, fewer than 100"),
-        ("warm-cache", "fresh", "the log says a compiled graph was loaded from a cache (1 times)"),
         ("bad-canary", "canaries", "canary arithmetic before the suite: the answer does not contain the number 4183"),
-        ("foreign-request", "fresh", "the server had answered 2 requests before the suite, ours was 1"),
     ],
 )
 def test_gate_that_fails_withholds_the_number(tmp_path: Path, fault: str, gate: str, sentence: str) -> None:
@@ -236,6 +234,36 @@ def test_depth_that_never_reached_the_server_is_found_before_the_first_prompt(tm
     ]
     words = "mtp1-a: the server reports no spec_decode metrics, so MTP depth 1 never reached it"
     assert words in evidence["reasons"] and words in done.out
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        ("warm-cache", "the log tells of a compiled graph that was in the cache (1 times)"),
+        ("foreign-request", "the server had answered 2 requests before the suite, ours was 1"),
+    ],
+)
+def test_what_a_ready_server_shows_is_refused_before_the_first_prompt(
+    tmp_path: Path, fault: str, sentence: str
+) -> None:
+    done, evidence = run(tmp_path, fault)
+    assert (done.code, evidence["status"]) == (2, "invalid")
+    assert [(a["label"], a["status"], len(a["rows"])) for a in evidence["attempts"]] == [("mtp0-a", "invalid", 0)]
+    assert f"mtp0-a: {sentence}" in evidence["reasons"]
+
+
+def test_configuration_that_is_not_the_asked_one_is_refused_before_the_first_prompt(tmp_path: Path) -> None:
+    """The launcher believes that its server compiles, and hands it an argument that says otherwise."""
+    launcher = tmp_path / "eager.toml"
+    text = (Path(__file__).parents[1] / "launchers" / "simulated.toml").read_text(encoding="utf-8")
+    launcher.write_text(text.replace('arguments = ["--tie-rate", "0.03"]', 'arguments = ["--enforce-eager"]'))
+    done = bench("strict", "--mtp", "0", "--launcher", launcher, cwd=tmp_path)
+    evidence = evidence_of(campaign_of(tmp_path))
+    assert (done.code, evidence["status"], evidence["attempts"][0]["rows"]) == (2, "invalid", [])
+    assert "mtp0-a: the server's enforce_eager is True, asked was to compile" in evidence["reasons"]
+    proof = evidence["attempts"][0]["proof"]
+    assert proof["resolved"]["sources"] == ["/server_info"] and proof["resolved"]["enforce_eager"] is True
+    assert "dtype" in proof["resolved"]["unknown"], "what the server does not show is unknown by name"
 
 
 class Healthy(BaseHTTPRequestHandler):

@@ -58,20 +58,20 @@ def test_help_lists_the_commands(tmp_path: Path) -> None:
     assert (asked.code, asked.err, needed.code, needed.out) == (0, "", 64, "")
     for text in (asked.out, needed.err):
         assert text.startswith("Usage: bench [OPTIONS] COMMAND [ARGS]...")
-        for command in ("strict", "verify", "schema", "list"):
+        for command in ("strict", "verify", "schema", "list", "catalog"):
             assert f"  {command} " in text
     done = bench("strict", "--help", cwd=tmp_path)
     assert done.code == 0 and "--resume" in done.out and "--dry-run" in done.out
 
 
 def test_list(tmp_path: Path) -> None:
-    done = bench("list", cwd=tmp_path)
+    done = bench("catalog", cwd=tmp_path)
     assert done.code == 0
     assert done.out.splitlines()[:2] == [
-        "launchers: attach, qwen35-4b-w4a16, simulated, tiny-cpu",
+        "launchers: attach, qwen35-4b-w4a16, simulated, tiny-cpu, tiny-cpu-compiled",
         "images: r276, r293, r294b, r304, vllm-cpu",
     ]
-    told = json.loads(bench("list", "--json", cwd=tmp_path).out)
+    told = json.loads(bench("catalog", "--json", cwd=tmp_path).out)
     assert "strict-v1" in told["suites"] and "tie" in told["faults"]
 
 
@@ -258,6 +258,7 @@ def test_dry_run_shows_the_servers_of_the_contract(
         plan, command = item["plan"], shlex.split(item["command"])
         expected = variables(BASE_ENV) | CACHES | {"ZE_AFFINITY_MASK": "0,1" if tensor_parallel == 2 else "0"}
         expected["VLLM_XPU_FP16_LINEAR_CLASSPAD"] = "1" if classpad else "0"
+        expected["VLLM_SERVER_DEV_MODE"] = "1"  # the one addition: /server_info, by the launcher's dev_mode
         expected |= variables(DRAFT_ENV) if plan["depth"] else {}
         expected |= SITE if tensor_parallel == 2 else {}
         assert plan["env"] == expected

@@ -10,12 +10,12 @@ ROOT = Path(__file__).resolve().parents[1] / "harness"
 FILES = sorted(path for path in ROOT.rglob("*.py") if "_data" not in path.parts)
 
 FLOORS: list[set[str]] = [
-    {"errors", "data", "signals"},
-    {"lanes", "plan", "suites", "wire"},
+    {"errors", "data", "signals", "screen"},
+    {"lanes", "plan", "suites", "models", "model_shape", "wire"},
     {"measure", "workloads", "host", "launch"},
     {"evidence", "publish", "selftest"},
     {"attempt", "session", "sender", "strict_work", "ladder_work", "depth_work", "watching", "campaign"},
-    {"cli", "face", "summary", "__main__"},
+    {"cli", "cli_options", "commands", "face", "summary", "__main__"},
 ]
 """From the ground up, by the first part of a module's name; other modules at the top stand with campaign."""
 CAMPAIGN = 4
@@ -32,6 +32,8 @@ PURE = (
     "evidence/attempts",
     "evidence/fresh",
     "evidence/sentences",
+    "publish/projection",
+    "model_shape",
 )
 """Functions of their arguments alone"""
 EFFECTS = {

@@ -105,6 +105,7 @@ def test_environment_is_that_of_the_contract_and_nothing_else(depth: int, tensor
     expected |= variables(DRAFT_ENV) if depth else {}
     expected |= SITE if tensor_parallel == 2 else {}
     expected["ZE_AFFINITY_MASK"] = "0,1" if tensor_parallel == 2 else "0"
+    expected["VLLM_SERVER_DEV_MODE"] = "1"  # the one addition: /server_info, by the launcher's dev_mode
     assert plan(depth, tensor_parallel, classpad=classpad).env == expected
 
 

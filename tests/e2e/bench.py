@@ -19,9 +19,9 @@ Event = dict[str, Any]
 
 
 class Bench:
-    """One ``bench strict``. With ``plain`` its lines are text, else JSON events."""
+    """One ``bench strict``, or another command that measures. With ``plain`` its lines are text, else JSON events."""
 
-    def __init__(self, out: Path, *arguments: str, plain: bool = False) -> None:
+    def __init__(self, out: Path, *arguments: str, plain: bool = False, command: str = "strict") -> None:
         self.out = out
         out.mkdir(parents=True, exist_ok=True)
         self._plain = plain
@@ -29,7 +29,7 @@ class Bench:
         self._errors = ""
         self._ended = 0
         self._news = threading.Condition()
-        words = [BENCH, "strict", *([] if plain else ["--json"]), "--out", str(out), *arguments]
+        words = [BENCH, command, *([] if plain else ["--json"]), "--out", str(out), *arguments]
         # Not in a checkout: launchers, images and suites must be found from anywhere.
         self._process = subprocess.Popen(
             words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8", cwd=out
@@ -138,8 +138,8 @@ class Benches:
         self._client = client
         self._started: list[Bench] = []
 
-    def __call__(self, out: Path, *arguments: str, plain: bool = False) -> Bench:
-        self._started.append(Bench(out, *arguments, plain=plain))
+    def __call__(self, out: Path, *arguments: str, plain: bool = False, command: str = "strict") -> Bench:
+        self._started.append(Bench(out, *arguments, plain=plain, command=command))
         return self._started[-1]
 
     def close(self) -> None:

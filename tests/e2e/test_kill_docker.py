@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from harness.launch.docker import remove_ours
 from tests.e2e.bench import Benches, assert_verifies, containers, failed_but_for_load, gates
 from tests.e2e.conftest import QuickLane
 
@@ -106,7 +105,7 @@ def test_a_server_that_vanishes_leaves_no_container_and_offers_a_resume(
     assert containers(docker_client, campaign.out) == []
 
 
-def test_after_kill_9_the_leftover_is_known_and_a_resume_takes_a_fresh_server(
+def test_after_kill_9_a_resume_removes_the_leftover_and_takes_a_fresh_server(
     bench: Benches, docker_client: Any, quick: QuickLane, tmp_path: Path
 ) -> None:
     options = [*quick(), "--mtp", "0"]
@@ -139,7 +138,5 @@ def test_after_kill_9_the_leftover_is_known_and_a_resume_takes_a_fresh_server(
     assert len(set(ids)) == 3
     assert_verifies(killed.directory, evidence["status"])
 
-    # The resume took nothing away that it didn't start.
-    assert [(found.id, found.running) for found in containers(docker_client, killed.out)] == [(left.id, True)]
-    assert remove_ours(docker_client, left.id, stop_s=10, gone_s=30)
+    # The resume ended what the killed run had left: it would hold the card and the port.
     assert containers(docker_client, killed.out) == []

@@ -1,0 +1,266 @@
+"""Whole campaigns on a written host with cards: faults, an unreadable log, probes that are needed, telemetry."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.errors import BenchError, Interrupted
+from harness.evidence import store
+from harness.evidence.verify import verify
+from harness.preparing import LadderOptions
+from tests.bench import campaign_of, gate_of
+from tests.card_host import WATTS, CardHost, card_host, launcher, measure
+from tests.host.fault_lines import BENIGN, FIRST
+from tests.ladders import SHAPES
+
+CARD = "0000:03:00.0"
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """A campaign without a fault; never to be changed."""
+    with card_host(tmp_path_factory.mktemp("cards")) as host:
+        host.say(BENIGN)
+        evidence = measure(host)
+        return campaign_of(host.home), evidence
+
+
+def failed(evidence: Any) -> set[str]:
+    """Gates that failed, but for the one that says how busy this machine is."""
+    gates = [gate for attempt in evidence["attempts"] for gate in attempt["gates"]]
+    return {gate["name"] for gate in gates if not gate["passed"]} - {"client"}
+
+
+def test_no_fault(measured: tuple[Path, Any]) -> None:
+    directory, evidence = measured
+    assert failed(evidence) == set()
+    assert gate_of(evidence, "host")["notes"] == ["kernel log: read whole from file"]
+    record = evidence["attempts"][1]["server"]["host"]
+    assert record["cards"] == [CARD]
+    states = [record[name]["state"] for name in ("boot", "before", "after")]
+    assert states == ["measured"] * 3
+    first, second = (item["server"]["host"] for item in evidence["attempts"])
+    assert first["before"]["since"] == evidence["start"]["moment"]
+    # No moment of the campaign lies between two checks.
+    assert second["before"]["since"] == first["after"]["at"]
+    assert not any("kernel log" in line or "telemetry" in line for line in evidence["unknown"])
+    assert verify(directory).problems == []
+
+
+def test_host_facts_of_every_card(measured: tuple[Path, Any]) -> None:
+    facts = measured[1]["start"]["host"]["facts"]
+    assert facts["cards"]["value"] == [CARD, "0000:83:00.0"]
+    for card in facts["cards"]["value"]:
+        assert facts[f"card {card} power_cap_watts"] == {"state": "measured", "value": 290.0, "note": "power1_cap"}
+        assert facts[f"card {card} bar_full"]["value"] is True
+        assert facts[f"card {card} guc_version"]["state"] == "unknown"
+    assert f"host fact card {CARD} guc_version: unknown" in measured[1]["unknown"]
+
+
+def test_telemetry_in_evidence(measured: tuple[Path, Any]) -> None:
+    directory, evidence = measured
+    for attempt in evidence["attempts"]:
+        power = attempt["power_use"]["power"]
+        (card,) = power["cards"]
+        (other,) = attempt["power_use"]["other_cards"]
+        assert (card["card"], other["card"]) == (CARD, "0000:83:00.0")
+        assert power["mean_watts"] == pytest.approx(WATTS[0], rel=0.15)
+        assert other["mean_watts"] == pytest.approx(WATTS[1], rel=0.15)
+        assert power["tokens"] == sum(row["completion_tokens"] for row in attempt["rows"]) == 12 * 110
+        assert power["tokens_per_joule"] == pytest.approx(power["tokens"] / power["joules"])
+        assert power["joules"] == pytest.approx(power["mean_watts"] * power["seconds"])
+        assert power["throttled"] == "no"
+        assert attempt["power_use"]["notes"] == []
+        lines = (directory / "attempts" / attempt["label"] / store.TELEMETRY).read_text().splitlines()
+        assert json.loads(lines[0])["cards"] == [CARD, "0000:83:00.0"]
+        # It runs before the first and after the last request.
+        assert len(lines) - 1 > card["samples"] + other["samples"]
+
+
+def copied(measured: tuple[Path, Any], tmp_path: Path) -> Path:
+    import shutil
+
+    return Path(shutil.copytree(measured[0], tmp_path / measured[0].name))
+
+
+def test_an_edited_sample_is_found(measured: tuple[Path, Any], tmp_path: Path) -> None:
+    directory = copied(measured, tmp_path)
+    path = directory / "attempts/mtp0-a" / store.TELEMETRY
+    lines = path.read_text().splitlines(keepends=True)
+    last = json.loads(lines[-1])
+    mid = json.loads(lines[len(lines) // 2])
+    mid[8] = True  # throttled
+    lines[len(lines) // 2] = json.dumps(mid) + "\n"
+    assert len(last) == len(mid)
+    path.write_text("".join(lines))
+    problems = verify(directory).problems
+    assert problems[0].startswith("attempts/mtp0-a/telemetry.jsonl isn't the file that was recorded")
+    store.write_manifest(directory)  # even with a manifest that fits
+    assert any("power_use" in problem and "throttled" in problem for problem in verify(directory).problems)
+
+
+def test_telemetry_that_is_taken_away_is_found(measured: tuple[Path, Any], tmp_path: Path) -> None:
+    directory = copied(measured, tmp_path)
+    (directory / "attempts/mtp0-a" / store.TELEMETRY).unlink()
+    store.write_manifest(directory)
+    assert "power_use" in verify(directory).problems[0]
+
+
+def test_a_fault_taken_out_of_the_record_is_found(tmp_path: Path) -> None:
+    with card_host(tmp_path) as host:
+
+        def at(label: str, index: int) -> None:
+            if (label, index) == ("mtp0-a", 5):
+                host.say(FIRST)
+
+        evidence = measure(host, at=at)
+    assert (evidence["status"], evidence["exit_code"], evidence["withheld"]) == ("withheld", 1, True)
+    gate = gate_of(evidence, "host")
+    assert not gate["passed"]
+    (failure,) = gate["failures"]
+    assert failure.startswith("mtp0-a: the kernel log has fault response") and FIRST in failure
+    assert [item["label"] for item in evidence["attempts"]] == ["mtp0-a"], "no server is started after a fault"
+    assert evidence["attempts"][0]["class_balanced_median"] > 0, "a failed gate never deletes a speed"
+    directory = campaign_of(tmp_path)
+    assert verify(directory).problems == []
+    path = directory / "attempts/mtp0-a" / store.SERVER
+    record = json.loads(path.read_text())
+    record["host"]["after"]["faults"] = []
+    path.write_bytes(store.dump_json(record))
+    store.write_manifest(directory)
+    assert verify(directory).problems != []
+
+
+def test_an_unreadable_log_is_unknown_and_said_aloud(tmp_path: Path) -> None:
+    with card_host(tmp_path) as host:
+        evidence = measure(host, replace(host.roots, kernel_log=tmp_path / "absent.log"))
+    gate = gate_of(evidence, "host")
+    assert gate["passed"]
+    assert [note.split(": ", 1)[1] for note in gate["notes"]] == [
+        "unknown (before the campaign: file absent.log: No such file or directory)",
+        "unknown (before the server: file absent.log: No such file or directory)",
+        "unknown (while it ran: file absent.log: No such file or directory)",
+    ]
+    assert sum("kernel log: unknown" in line for line in evidence["unknown"]) == 6
+    assert failed(evidence) == set()
+
+
+def test_another_boot_is_unknown(tmp_path: Path) -> None:
+    proc = tmp_path / "proc"
+    (proc / "sys/kernel/random").mkdir(parents=True)
+    (proc / "meminfo").write_text("MemTotal: 1000 kB\n")
+    boot = proc / "sys/kernel/random/boot_id"
+    boot.write_text("11111111-1111-1111-1111-111111111111\n")
+    with card_host(tmp_path) as host:
+
+        def at(label: str, index: int) -> None:
+            if (label, index) == ("mtp0-a", 3):
+                boot.write_text("22222222-2222-2222-2222-222222222222\n")
+
+        evidence = measure(host, replace(host.roots, proc=proc), at=at)
+    notes = gate_of(evidence, "host")["notes"]
+    again = "the host has been started again since, and its log with it"
+    assert notes == [f"kernel log: unknown (while it ran: {again})"]
+
+
+def refused(host: CardHost, **changes: Any) -> str:
+    with pytest.raises(BenchError) as caught:
+        measure(host, **changes)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+def test_a_boot_with_a_fault_is_refused_where_no_probe_can_run(tmp_path: Path) -> None:
+    with card_host(tmp_path) as host:
+        host.say(FIRST)
+        said = refused(host)
+    assert "this boot's kernel log has a fault of the cards (fault response" in said
+    assert "no probe can run without a container of an image; start the host again" in said
+    assert not (tmp_path / "experiments").exists(), "nothing was started"
+
+
+def test_a_card_that_the_server_was_not_given_drew_more(tmp_path: Path) -> None:
+    with card_host(tmp_path, watts=(5.0, 100.0)) as host:
+        evidence = measure(host)
+    use = evidence["attempts"][0]["power_use"]
+    assert (use["power"]["joules"], use["power"]["tokens_per_joule"]) == (None, None)
+    assert any(line.startswith("mtp0-a: energy: unknown (0000:83:00.0 drew more") for line in evidence["unknown"])
+
+
+def test_a_throttled_card_is_said(tmp_path: Path) -> None:
+    with card_host(tmp_path) as host:
+
+        def at(label: str, index: int) -> None:
+            host.tree.throttle(0, *(["pl1"] if 3 <= index <= 9 else []))
+
+        evidence = measure(host, at=at)
+    card = evidence["attempts"][0]["power_use"]["power"]["cards"][0]
+    assert card["throttled"] == "yes" and card["throttle_reasons"].get("pl1", 0) > 0
+
+
+def test_a_lane_without_cards_is_not_applicable(passed: Path) -> None:
+    evidence = json.loads((passed / "evidence.json").read_text())
+    for attempt in evidence["attempts"]:
+        assert attempt["server"]["host"]["cards"] is None
+        assert "power_use" not in attempt
+    assert gate_of(evidence, "host")["notes"] == ["kernel log: not applicable (launcher fast uses no card)"]
+    assert not any("telemetry" in line for line in evidence["unknown"])
+
+
+LADDER = LadderOptions(rungs=(1, 2), passes=2)
+
+
+def ladder(host: CardHost, **changes: Any) -> Any:
+    path = launcher(host.home, step_us=600, ids=None)
+    path.write_text(path.read_text() + SHAPES)
+    return measure(host, path=path, suite="ladder-v1", ladder=LADDER, **changes)
+
+
+def test_power_of_each_rung_of_a_ladder(tmp_path: Path) -> None:
+    with card_host(tmp_path) as host:
+        evidence = ladder(host)
+    (attempt,) = evidence["attempts"]
+    assert [rung["rung"] for rung in attempt["rung_power"]] == [1, 2]
+    for rung in attempt["rung_power"]:
+        assert rung["passes"] == [2], "the warm pass is in no figure"
+        assert rung["tokens"] == 128 * rung["rung"]
+        assert rung["mean_watts"] == pytest.approx(WATTS[0], rel=0.3)
+        assert rung["tokens_per_joule"] == pytest.approx(rung["tokens"] / rung["joules"])
+        assert rung["throttled"] in ("no", "unknown"), rung
+    assert attempt["power_use"]["power"]["mean_watts"] == pytest.approx(WATTS[0], rel=0.15)
+    assert gate_of(evidence, "host", "mtp0")["passed"]
+    assert verify(campaign_of(tmp_path)).problems == []
+
+
+def test_a_fault_on_the_oracle_server_withholds_a_ladder(tmp_path: Path) -> None:
+    with card_host(tmp_path) as host:
+
+        def at(label: str, rung: int) -> None:
+            if (label, rung) == ("mtp0-oracle", 0):
+                host.say(FIRST)
+
+        evidence = ladder(host, depth=3, at=at)
+    assert [attempt["label"] for attempt in evidence["attempts"]] == ["mtp0-oracle"]
+    assert (evidence["status"], evidence["exit_code"], evidence["withheld"]) == ("withheld", 1, True)
+    assert any(FIRST in reason for reason in evidence["reasons"])
+    assert verify(campaign_of(tmp_path)).problems == []
+
+
+def test_a_fault_of_an_interrupted_run_fails_the_resumed_campaign(tmp_path: Path) -> None:
+    """It was on this boot before the resume, so probes would be needed; none can run here."""
+    with card_host(tmp_path) as host:
+
+        def at(label: str, index: int) -> None:
+            if (label, index) == ("mtp0-b", 2):
+                host.say(FIRST)
+                raise Interrupted("interrupted by a test")
+
+        path = launcher(host.home, step_us=600)
+        evidence = measure(host, at=at, path=path)
+        assert evidence["status"] == "interrupted"
+        said = refused(host, path=path, resume=campaign_of(tmp_path))
+    assert "this boot's kernel log has a fault of the cards" in said
+    assert verify(campaign_of(tmp_path)).problems == []
