@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = ["ours", "httpx", "aiohttp", "aiohttp, parsing after", "aiohttp, connections reused", "http.client threads"]
+NAMES = ["ours", "httpx", "aiohttp", "aiohttp, parsing after", "http.client threads"]
 NAMES += ["vllm bench serve", "aiperf", "guidellm"]
 FIGURES = {
     "job",
