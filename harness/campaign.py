@@ -15,6 +15,7 @@ from harness.evidence.host_gate import is_fault
 from harness.evidence.ladder import ORACLE, ORACLE_LABEL, ladder_slots, sequential_answers
 from harness.evidence.ladder_attempts import load_answers
 from harness.evidence.ladder_schema import AnyEvidence, LadderEvidence
+from harness.evidence.last_write import last_write_failed
 from harness.evidence.prompts import TEXTS
 from harness.evidence.schema import AttemptStatus, Start, Status, SuiteFacts, SuitePrompt
 from harness.evidence.sentences import without_paths
@@ -59,7 +60,14 @@ def run_campaign(options: Options, watcher: Watcher, *, resume: Path | None = No
                         directory, journal.Event(at=journal.now_utc(), event="campaign-started", start=dumped)
                     )
                 else:
-                    start, done = _resumable(directory, prepared)
+                    recorded = _recorded(directory, prepared)
+                    start, done, refusal = recorded.start, _done(recorded), _refusal(recorded, directory.name)
+                    if refusal is not None:
+                        if not last_write_failed(directory):
+                            raise UsageError(refusal)
+                        watcher.campaign(directory, start, done)
+                        watcher.ended(evidence := _write(directory), directory)
+                        return evidence
                     reap(prepared.plan.engine, start.campaign_id, watcher.note)
                     host = _watch(options, prepared, watcher, start)
                     # What a killed run left there: its servers are gone, and no attempt uses the directory of another.
@@ -181,26 +189,34 @@ def _unknown(prepared: Prepared) -> list[str]:
     return found
 
 
-def _resumable(directory: Path, prepared: Prepared) -> tuple[Start, list[str]]:
-    """The recorded start and the labels that are complete. Raises UsageError when there is nothing to go on with."""
+def _recorded(directory: Path, prepared: Prepared) -> AnyEvidence:
+    """What is recorded so far. Raises UsageError where it was measured by another plan."""
     evidence = derive(directory)
     if evidence.start.plan_sha256 != prepared.plan.sha256():
         raise UsageError(
             f"{directory.name} was measured by another plan ({_first_difference(evidence.start.plan, prepared.plan)}); "
             "resume with the options it was started with, or start anew"
         )
-    verdicts = (Status.PASSED, Status.WITHHELD, Status.REJECTED)
+    return evidence
+
+
+def _done(evidence: AnyEvidence) -> list[str]:
+    """The labels that are complete, each once."""
     done = [attempt.label for attempt in evidence.attempts if attempt.status is AttemptStatus.COMPLETE]
     if isinstance(evidence, LadderEvidence) and not _ladder_done(evidence):
         done = [label for label in done if label == ORACLE_LABEL]
-    finished = evidence.status in verdicts or len(set(done)) == len(evidence.start.plan.servers)
+    return list(dict.fromkeys(done))
+
+
+def _refusal(evidence: AnyEvidence, name: str) -> str | None:
+    """Why there is nothing to go on with; None where there is."""
+    verdicts = (Status.PASSED, Status.WITHHELD, Status.REJECTED)
+    finished = evidence.status in verdicts or len(_done(evidence)) == len(evidence.start.plan.servers)
     if evidence.ended_at is not None and finished:
-        raise UsageError(f"{directory.name} has ended ({evidence.status}), there is nothing to resume; start anew")
+        return f"{name} has ended ({evidence.status}), there is nothing to resume; start anew"
     if evidence.ended_at is not None and evidence.exit_code == ExitCode.GATE_FAILED:
-        raise UsageError(
-            f"{directory.name} has a failed gate ({evidence.status}); its numbers stay withheld, start anew"
-        )
-    return evidence.start, list(dict.fromkeys(done))
+        return f"{name} has a failed gate ({evidence.status}); its numbers stay withheld, start anew"
+    return None
 
 
 def _ladder_done(evidence: LadderEvidence) -> bool:
@@ -275,6 +291,13 @@ def _run(
             # A card that has faulted may not be what it was; nothing that it measures now could be published.
             if any(is_fault(gate) for attempt in evidence.attempts for gate in attempt.gates):
                 break
+            # What is left of a server keeps its memory of the card and its part of every rate of the next one.
+            if plan is not prepared.plan.servers[-1] and plan.label not in done and _stays(evidence, plan.label):
+                error = (
+                    f"{plan.label}: its server was not gone after its stop, so no further server is started beside it; "
+                    "bench clean removes what is left of it, then start anew"
+                )
+                break
     except Interrupted as interruption:
         status, error = Status.INTERRUPTED, str(interruption)
     except BaseException as failure:
@@ -286,6 +309,13 @@ def _run(
         evidence = _end(directory, status, error)
     watcher.ended(evidence, directory)
     return evidence
+
+
+def _stays(evidence: AnyEvidence, label: str) -> bool:
+    """Whether the last server of ``label`` was stopped and is not gone. One of others is left running by design."""
+    server = [attempt.server for attempt in evidence.attempts if attempt.label == label][-1]
+    stop = None if server is None or server.requested.engine == "attach" else server.stop
+    return stop is not None and not stop.gone
 
 
 def _work(plan: ServerPlan, directory: Path, prepared: Prepared, start: Start, watcher: Watcher) -> Work:

@@ -257,7 +257,8 @@ def _campaign(
     from harness import campaign, preparing
     from harness.host.roots import Roots
 
-    chosen, why = choose_launcher(given["launcher"], given["engine"])
+    only_real = {f"--{name.replace('_', '-')}": given[name] for name in ("image", "model_dir", "site", "vllm")}
+    chosen, why = choose_launcher(given["launcher"], given["engine"], only_real)
     paths = [
         given[name]
         for name in ("model_dir", "site", "out", "resume", "oracle", "texts", "kernel_log")

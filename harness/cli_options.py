@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -51,8 +52,14 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be star
 EXPERIMENTS = Path("experiments")
 
 
-def choose_launcher(launcher: str | None, engine: str | None) -> tuple[str, str]:
-    """The launcher and, when it was chosen here, one sentence that says so."""
+def choose_launcher(
+    launcher: str | None, engine: str | None, needs_card: Mapping[str, object] | None = None
+) -> tuple[str, str]:
+    """The launcher and, when it was chosen here, one sentence that says so.
+
+    ``needs_card`` are options that only mean something where a real server is started. Raises UsageError when one was
+    given and no card is here: the simulated server in its place would measure nothing and take hours to be noticed.
+    """
     if launcher is not None:
         return launcher, ""
     if engine == "attach":
@@ -62,6 +69,12 @@ def choose_launcher(launcher: str | None, engine: str | None) -> tuple[str, str]
     cards = host_facts().value("cards")
     if cards:
         return "qwen35-4b-w4a16", f"launcher qwen35-4b-w4a16, because this host has {len(cards)} card(s) under xe"
+    given = [option for option, value in (needs_card or {}).items() if value]
+    if given:
+        raise UsageError(
+            f"{given[0]} is for a real server, and no card is under the xe driver here; load the driver, or name what "
+            "to start with --launcher"
+        )
     return "simulated", "no card under the xe driver: running the simulated server, which measures nothing"
 
 

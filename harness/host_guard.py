@@ -8,7 +8,7 @@ from harness.errors import BenchError, LaunchError
 from harness.evidence.schema import HostRecord
 from harness.host.faults import Moment
 from harness.host.flight import LogCheck, Seen, check_log, key, not_applicable, told
-from harness.host.kernel_log import now
+from harness.host.kernel_log import AGAIN, now
 from harness.host.roots import Roots
 from harness.host.sysfs import xe_devices
 from harness.host.telemetry import Telemetry
@@ -31,6 +31,8 @@ class HostGuard:
     since: Moment
     """what the next check begins at"""
     probes: list[ProbeResult] = field(default_factory=list)
+    lost: str = ""
+    """of a log that is gone with its boot: why, until the next check has recorded it"""
     _seen: Seen = field(default_factory=set)
 
     def before(self) -> HostRecord:
@@ -50,10 +52,17 @@ class HostGuard:
     def _check(self) -> LogCheck:
         if self.boot.state == "not applicable":
             return self.boot
-        check = check_log(self.roots, self.since, known=self._seen)
-        if check.at is not None and check.at.boot_id == self.since.boot_id:
+        here = now(self.roots.proc).boot_id
+        again = here not in ("", self.since.boot_id)
+        # Every line of a later boot came after what was looked at in an earlier one.
+        check = check_log(self.roots, None if again else self.since, known=self._seen)
+        lost = AGAIN if again else self.lost
+        self.lost = ""
+        if check.at is not None and check.at.boot_id == here:
             self.since = check.at
-        return check
+        if not lost:
+            return check
+        return check.model_copy(update={"state": "unknown", "why": "; ".join(filter(None, (lost, check.why)))})
 
 
 def cards_of(lane: Lane, plan: ServerPlan, roots: Roots) -> list[str] | None:
@@ -84,20 +93,25 @@ def watch(
     """
     cards = cards_of(lane, plan, roots)
     moment = now(roots.proc)
-    since = moment if begun is None else begun
+    since, lost = moment if begun is None else begun, ""
+    if begun is not None and begun.boot_id != moment.boot_id:
+        since, lost = moment, f"between the runs: {AGAIN}"
     if plan.engine == "attach":
         why = "the server was started by somebody else, maybe on another host"
-        return HostGuard(roots, None, LogCheck(state="unknown", why=why) if cards is not None else _none(lane), since)
+        unread = _none(lane) if cards is None else LogCheck(state="unknown", why=why)
+        return HostGuard(roots, None, unread, since, lost=lost)
     if cards is None:
         return HostGuard(roots, None, _none(lane), since)
     boot = check_log(roots, None)
-    guard = HostGuard(roots, cards, boot, since)
+    guard = HostGuard(roots, cards, boot, since, lost=lost)
+    if lost:
+        note(f"kernel log between the runs: unknown ({AGAIN})")
     # What the log said before the first server isn't this campaign's; what came since an interrupted one began is.
     guard._seen.update(map(key, boot.faults))
     if begun is not None:
         guard._seen -= set(map(key, check_log(roots, begun).faults))
     if boot.faults:
-        guard.probes = _probe(lane, plan, image, boot, note, campaign)
+        guard.probes = _probe(lane, plan, image, boot, note, campaign, cards)
     return guard
 
 
@@ -106,7 +120,13 @@ def _none(lane: Lane) -> LogCheck:
 
 
 def _probe(
-    lane: Lane, plan: ServerPlan, image: ImageFacts | None, boot: LogCheck, note: Note, campaign: str
+    lane: Lane,
+    plan: ServerPlan,
+    image: ImageFacts | None,
+    boot: LogCheck,
+    note: Note,
+    campaign: str,
+    cards: Sequence[str],
 ) -> list[ProbeResult]:
     count = len(boot.faults) + boot.more
     faults = "a fault" if count == 1 else f"{count} faults"
@@ -119,11 +139,12 @@ def _probe(
 
     note(f"{what}: the cards are probed before anything is started")
     try:
+        probes = card_probes(plan, lane.card_env, image_env=image.env, cards=cards)
         client = connect()
     except LaunchError as error:
         raise BenchError(f"{what}, and no probe can run ({error})") from None
     found = []
-    for probe in card_probes(plan, lane.card_env):
+    for probe in probes:
         note(f"probe: {probe.name}, at most {probe.call.timeout_s:g} s")
         found.append(run_probe(client, image.id, probe, campaign=campaign))
         if not found[-1].passed:

@@ -37,6 +37,11 @@ class ContextOptions:
 def context_servers(options: "Options", engine: EngineName) -> list[tuple[str, int, str | None]]:
     """(label, depth, url): the MTP0 oracle, then the server of the depth that is asked for."""
     if options.depth == 0:
+        if options.context is not None and options.context.kind == "probe":
+            raise UsageError(
+                "probes compare a server that drafts with MTP0, and at MTP0 there is nothing to compare; give --mtp 1 "
+                "or more"
+            )
         return [(context_label(0), 0, options.url)]
     if engine == "attach" and options.oracle_url is None:
         raise UsageError(

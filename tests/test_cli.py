@@ -313,3 +313,12 @@ def test_one_wrong_request_as_a_process(tmp_path: Path) -> None:
     assert bench("strict", *B70, "--mtp", "9", cwd=tmp_path) == Done(
         64, "", "bench: launcher qwen35-4b-w4a16 has no MTP depth 9; use one of 0, 1, 2, 3, 4, 5, 6\n"
     )
+
+
+def test_options_of_a_real_server_never_fall_back_to_the_simulated_one(tmp_path: Path, model: Path) -> None:
+    if Path("/sys/bus/pci/drivers/xe").is_dir():
+        pytest.skip("this host has cards")
+    done = bench("strict", "--model-dir", model, "--dry-run", cwd=tmp_path)
+    assert (
+        done.code == 64 and "--model-dir is for a real server, and no card is under the xe driver here" in done.sentence
+    )

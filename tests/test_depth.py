@@ -5,17 +5,23 @@ import re
 import shutil
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pytest
 
+from harness.evidence import journal
+from harness.evidence.derive import derive
+from harness.evidence.loading import load_attempts
+from harness.evidence.schema import AttemptStatus
 from harness.evidence.verify import headline, verify
 from harness.wire.capture import load_capture
 from harness.workloads.context import CLASSES
 from tests.bench import bench, campaign_of, evidence_of, running, servers_left, until, wait_for_line
 from tests.contexts import DEPTHS, PATIENT_US, failed, launcher, options, run, texts
+from tests.evidence.test_earlier_faults import EARLY, WEDGED, with_an_early_attempt
 from tests.simulated.rig import Sim, ready
 
 
@@ -43,6 +49,17 @@ def points(evidence: Any, label: str = "mtp3") -> dict[int, Any]:
 
 
 # exact
+
+
+@pytest.mark.parametrize("label", ["mtp0", "mtp3"])
+@pytest.mark.parametrize("status", EARLY)
+def test_a_fault_before_a_resume_withholds_what_was_measured_after_it(
+    exact: Path, label: str, status: AttemptStatus
+) -> None:
+    assert with_an_early_attempt(exact, label, status, faulted=False).status == "passed"
+    evidence = with_an_early_attempt(exact, label, status, faulted=True)
+    assert (evidence.status, evidence.exit_code, evidence.withheld) == ("withheld", 1, True)
+    assert [reason for reason in evidence.reasons if WEDGED in reason]
 
 
 def test_every_class_at_every_depth_equals_mtp0(exact: Path) -> None:
@@ -103,6 +120,39 @@ def test_it_is_shown_and_listed_with_its_figures(exact: Path) -> None:
     listed = bench("list", exact.parent, cwd=exact.parents[1])
     assert f"at 256 {points(evidence)[256]['tok_s']:.2f} tokens/s (simulated)" in listed.out
     assert "context 9/9" in listed.out
+
+
+def test_a_difference_seen_before_a_resume_withholds_its_point(exact: Path) -> None:
+    """One id of one answer of an early attempt is another: no selection."""
+    events = journal.load(exact)
+    files = load_attempts(exact, events)
+    early = replace(files[-1], directory="mtp3.early", status=AttemptStatus.INTERRUPTED)
+    assert derive(exact, events, [*files[:-1], early, files[-1]]).status == "passed"
+    capture = load_capture(exact / "attempts" / files[-1].directory / "capture.jsonl.zst")
+    asked = [exchange for tag, exchange in capture.exchanges if tag.name == "technical-prose-64"]
+    for exchange in asked:
+        found = re.findall(rb'"token_ids":\[(\d+)\]', exchange.data)
+        at = exchange.data.rindex(b'"token_ids":[%s]' % found[-1]) + len(b'"token_ids":[')
+        changed = b"1" if exchange.data[at : at + 1] != b"1" else b"2"
+        exchange.data = exchange.data[:at] + changed + exchange.data[at + 1 :]
+    evidence = derive(exact, events, [*files[:-1], replace(early, capture=capture), files[-1]])
+    (reason,) = evidence.reasons
+    assert reason.startswith("context mtp3.early, which ended early: technical-prose-64 differs at token ")
+    assert (evidence.status, evidence.exit_code) == ("withheld", 1)
+    withheld = [(p.label, p.context) for p in evidence.points if p.withheld]
+    assert withheld == [("mtp3", 64)]
+
+
+def test_at_mtp0_it_says_that_nothing_was_compared(tmp_path: Path) -> None:
+    for step_us in PATIENT_US:
+        home = tmp_path / str(step_us)
+        _, evidence = run("depth", home, launcher(home, step_us=step_us), "--depths", "64", depth=0)
+        if evidence["status"] == "passed":
+            break
+    assert failed(evidence) == set() and evidence["gates"] == []
+    said = "not compared (at MTP0 there is no other server to compare with)"
+    assert f"correctness of the answers: unknown, {said}" in evidence["unknown"]
+    assert evidence["status"] != "passed" or evidence["conclusion"].endswith(f"; {said}")
 
 
 def test_json_lines_end_with_the_points(tmp_path: Path) -> None:

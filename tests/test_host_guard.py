@@ -10,11 +10,18 @@ import pytest
 from harness.errors import BenchError, Interrupted
 from harness.evidence import store
 from harness.evidence.verify import verify
+from harness.host.faults import Moment
+from harness.host.flight import LogCheck
+from harness.host.kernel_log import AGAIN
+from harness.host_guard import HostGuard, watch
+from harness.lanes import load_lane
+from harness.launch.server import ImageFacts
 from harness.preparing import LadderOptions
 from tests.bench import campaign_of, gate_of
-from tests.card_host import WATTS, CardHost, card_host, launcher, measure
+from tests.card_host import WATTS, CardHost, card_host, launcher, measure, still_host
 from tests.host.fault_lines import BENIGN, FIRST
 from tests.ladders import SHAPES
+from tests.launch.conftest import tiny_plan
 
 CARD = "0000:03:00.0"
 
@@ -164,6 +171,52 @@ def test_another_boot_is_unknown(tmp_path: Path) -> None:
     notes = gate_of(evidence, "host")["notes"]
     again = "the host has been started again since, and its log with it"
     assert notes == [f"kernel log: unknown (while it ran: {again})"]
+
+
+OLD = Moment(boot_id="11111111-1111-1111-1111-111111111111", monotonic_ns=10**15, realtime_ns=1)
+RESET = "xe 0000:03:00.0: [drm] GT0: engine reset: engine_class=ccs"
+
+
+def test_a_guard_of_another_boot_finds_the_fault_of_this_one(tmp_path: Path) -> None:
+    host = still_host(tmp_path)
+    guard = HostGuard(host.roots, [CARD], LogCheck(state="measured"), OLD)
+    host.say(RESET)
+    record = guard.before()
+    assert [fault.what for fault in record.before.faults] == ["engine reset"]
+    assert (record.before.state, record.before.why) == ("unknown", AGAIN), "once, and then it is measured again"
+    after = guard.after(record, None).after
+    assert after is not None and (after.state, after.faults, after.since) == ("measured", [], record.before.at)
+
+
+def test_a_campaign_resumed_after_a_reboot_looks_at_the_new_boot(tmp_path: Path) -> None:
+    host = still_host(tmp_path)
+    lane = load_lane(str(launcher(tmp_path)))
+    plan = tiny_plan("docker", env={"ZE_AFFINITY_MASK": "0"})
+    notes: list[str] = []
+    guard = watch(lane, plan, None, host.roots, notes.append, campaign="c", begun=OLD)
+    assert notes == [f"kernel log between the runs: unknown ({AGAIN})"]
+    first = guard.before()
+    assert (first.before.state, first.before.faults) == ("unknown", [])
+    assert first.before.why == f"between the runs: {AGAIN}"
+    host.say(RESET)
+    after = guard.after(first, None).after
+    assert after is not None
+    assert (after.state, after.since, [fault.what for fault in after.faults]) == (
+        "measured",
+        first.before.at,
+        ["engine reset"],
+    )
+    assert guard.before().before.state == "measured"
+
+
+def test_a_boot_with_a_fault_on_which_no_probe_reaches_the_card(tmp_path: Path) -> None:
+    host = still_host(tmp_path)
+    host.say(RESET)
+    lane = load_lane(str(launcher(tmp_path)))
+    plan = tiny_plan("docker", env={"ZE_AFFINITY_MASK": "0"}, container=load_lane("qwen35-4b-w4a16").container)
+    image = ImageFacts(name="x", id="x", repo_digests=[], storage_driver="x", labels={}, entrypoint=[], env={})
+    with pytest.raises(BenchError, match=r"no probe can run .*VLLM_TARGET_DEVICE is not set"):
+        watch(lane, plan, image, host.roots, lambda text: None, campaign="c")
 
 
 def refused(host: CardHost, **changes: Any) -> str:

@@ -87,11 +87,13 @@ def test_a_depth_profile_is_blind_to_both(tmp_path: Path) -> None:
     assert failed(evidence) == set() and evidence["gates"][0]["exact"] == 3
 
 
-def test_at_mtp0_probes_are_asked_and_compared_with_nothing(tmp_path: Path) -> None:
-    done, evidence = run("probe", tmp_path, launcher(tmp_path), depth=0)
-    assert (done.code, evidence["gates"]) == (0, [])
-    assert [probe["what"] for probe in evidence["probes"]] == ["1"] * 3 + ["2"] * 3 + ["full"]
-    assert {probe["exact"] for probe in evidence["probes"]} == {None}
+def test_at_mtp0_there_is_nothing_to_compare_so_probes_are_refused(tmp_path: Path) -> None:
+    done = bench(*options("probe", tmp_path, launcher(tmp_path), 0), cwd=tmp_path)
+    assert done.code == 64
+    assert done.sentence == (
+        "probes compare a server that drafts with MTP0, and at MTP0 there is nothing to compare; give --mtp 1 or more"
+    )
+    assert not (tmp_path / "experiments").exists()
 
 
 def test_kill_9_then_resume_keeps_the_oracle(tmp_path: Path) -> None:
@@ -110,7 +112,7 @@ def test_kill_9_then_resume_keeps_the_oracle(tmp_path: Path) -> None:
 
 
 def test_one_changed_byte_is_found(tmp_path: Path) -> None:
-    run("probe", tmp_path, launcher(tmp_path), depth=0)
+    run("probe", tmp_path, launcher(tmp_path))
     path = campaign_of(tmp_path) / "prompts.json"
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -163,12 +165,13 @@ def test_texts_without_probes_are_refused(tmp_path: Path) -> None:
 def test_a_launcher_leaves_out_what_kills_its_server_and_the_evidence_says_so(tmp_path: Path) -> None:
     path = launcher(tmp_path)
     path.write_text(path.read_text().replace("dev_mode = true", "dev_mode = true\nprobes_left_out = ['1', 'K']"))
-    done, evidence = run("probe", tmp_path, path, depth=0)
+    done, evidence = run("probe", tmp_path, path)
     assert done.code == 0
-    assert [probe["what"] for probe in evidence["probes"]] == ["2"] * 3 + ["full"]
-    assert evidence["start"]["plan"]["context"]["left_out"] == ["1"]
-    assert "boundary probes 1: unknown (launcher fast leaves them out)" in evidence["unknown"]
-    assert "without the probes 1, which the launcher leaves out" in evidence["scope"]
+    asked = [probe["what"] for probe in probes(evidence, "mtp3").values()]
+    assert asked == [what for what in ("2", "1+K", "2+K") for _ in NAMES] + ["full"] * 4
+    assert evidence["start"]["plan"]["context"]["left_out"] == ["1", "K"]
+    assert "boundary probes 1, K: unknown (launcher fast leaves them out)" in evidence["unknown"]
+    assert "without the probes 1, K, which the launcher leaves out" in evidence["scope"]
 
 
 @pytest.mark.parametrize("name", ["tiny", "ties", "ladder0", "ladder3ties"])

@@ -2,13 +2,17 @@
 
 import hashlib
 import json
+import re
+import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.evidence import journal
+from harness.evidence import journal, store
+from harness.evidence.derive import derive
 from harness.evidence.verify import headline, verify
 from tests.bench import (
     Done,
@@ -147,6 +151,66 @@ def test_resume_of_a_finished_campaign_is_refused(passed: Path, tmp_path: Path) 
     assert done.code == 64
     assert done.sentence == f"{passed.name} has ended (passed), there is nothing to resume; start anew"
     assert verify(passed).problems == []
+
+
+Torn = Callable[[Path, bytes, bytes], None]
+
+
+def neither(campaign: Path, evidence: bytes, manifest: bytes) -> None:
+    (campaign / "evidence.json").write_bytes(evidence)
+    (campaign / "manifest.json").write_bytes(manifest)
+
+
+def no_manifest(campaign: Path, evidence: bytes, manifest: bytes) -> None:
+    (campaign / "manifest.json").write_bytes(manifest)
+
+
+@pytest.mark.parametrize("torn", [neither, no_manifest])
+def test_last_write_that_failed_is_made_up_for_by_a_resume(
+    passed: Path, tampered: Callable[[], Path], tmp_path: Path, torn: Torn
+) -> None:
+    campaign = tampered()
+    whole = hashes(campaign)
+    torn(campaign, *earlier(campaign, tmp_path))
+    assert verify(campaign).problems != []
+    done = again(passed, campaign, tmp_path)
+    assert (done.code, done.err) == (0, "")
+    assert verify(campaign).problems == [] and hashes(campaign) == whole
+
+
+@pytest.mark.parametrize("file", ["evidence.json", "manifest.json", "attempts/mtp0-a/server.log"])
+def test_what_somebody_changed_is_not_made_up_for(
+    passed: Path, tampered: Callable[[], Path], tmp_path: Path, file: str
+) -> None:
+    campaign = tampered()
+    neither(campaign, *earlier(campaign, tmp_path))
+    path = campaign / file
+    data = path.read_bytes()
+    at = re.search(rb'"sha256": "[0-9a-f]{64}"|"exit_code": 2|GET', data)
+    assert at is not None
+    path.write_bytes(
+        data[: at.end() - 2] + b"zz" + data[at.end() :] if b"sha" in at[0] else data.replace(at[0], b"PUT")
+    )
+    left = hashes(campaign)
+    done = again(passed, campaign, tmp_path)
+    assert done.code != 0
+    assert hashes(campaign) == left
+
+
+def earlier(campaign: Path, tmp_path: Path) -> tuple[bytes, bytes]:
+    """Evidence and manifest as they were when the last attempt had ended and the campaign had not."""
+    before = Path(shutil.copytree(campaign, tmp_path / "before" / campaign.name))
+    lines = (before / journal.NAME).read_bytes().splitlines(keepends=True)
+    (before / journal.NAME).write_bytes(b"".join(lines[:-1]))
+    found = derive(before).model_dump(mode="json", by_alias=True)
+    (before / "evidence.json").write_bytes(store.dump_json(found))
+    store.write_manifest(before)
+    return (before / "evidence.json").read_bytes(), (before / "manifest.json").read_bytes()
+
+
+def again(passed: Path, campaign: Path, cwd: Path) -> Done:
+    launcher = passed.parents[1] / "fast.toml"
+    return bench("strict", "--mtp", "3", "--launcher", launcher, "--resume", campaign, cwd=cwd)
 
 
 def test_resume_of_something_else_is_refused(tmp_path: Path) -> None:

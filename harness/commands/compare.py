@@ -28,8 +28,10 @@ def compare(
     fail_below: Annotated[
         float | None,
         typer.Option(
-            help="Exit 1 when the point estimate of any pair's or rung's B / A is below this; "
-            "intervals are shown and decide nothing. Exit 2 when none is, but one has no ratio."
+            help="Exit 1 when a gate of B failed (wrong answers are fast), or when the point estimate of any pair's "
+            "or rung's B / A is below this; intervals are shown and decide nothing. Exit 2, no verdict: a side is "
+            "invalid, interrupted, attached, or simulated beside a measured one, A's own gates failed, or a figure has "
+            "no ratio. Two simulated campaigns may pass, and it says SIMULATED."
         ),
     ] = None,
     json_: JsonOption = False,

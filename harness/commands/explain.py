@@ -46,6 +46,8 @@ def explain(
     _check_options(ask, model_dir=model_dir, vllm=vllm, served_model_name=served_model_name, api_key_env=api_key_env)
     if out is not None and out.resolve().is_relative_to(directory.resolve()):
         raise UsageError(f"--out {out.name} is inside the campaign, whose files are evidence; choose another place")
+    if out is not None and not out.resolve().parent.is_dir():
+        raise UsageError(f"--out {out}: its directory doesn't exist; make it, or choose another place")
     campaign = open_campaign(directory)
     evidence = campaign.evidence
     compared = comparisons(campaign)

@@ -25,6 +25,7 @@ def verify(
     from harness.evidence.verify import headline
     from harness.evidence.verify import verify as check
 
+    directory = directory if directory.name else directory.resolve()  # "." has no name to say
     if not directory.is_dir():
         raise UsageError(f"{directory} is not a directory; give the directory of a campaign")
     if (seal is not None or issuer is not None) and signed_by is None:
@@ -85,6 +86,7 @@ def show(
     from harness.evidence.verify import verify as check
     from harness.summary import drawn, summary
 
+    directory = directory if directory.name else directory.resolve()  # "." has no name to say
     if not directory.is_dir():
         raise UsageError(f"{directory} is not a directory; give the directory of a campaign")
     if _imported(directory):
@@ -149,6 +151,7 @@ def ties(
     from harness.evidence.store import dump_json, write_atomic
     from harness.evidence.ties import tie_suite
 
+    directory = directory if directory.name else directory.resolve()  # "." has no name to say
     if not directory.is_dir():
         raise UsageError(f"{directory} is not a directory; give the directory of a ladder")
     if out.exists():

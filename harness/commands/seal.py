@@ -80,6 +80,10 @@ def _seal(directory: Path, key: Path | None, out: Path | None, *, json_: bool) -
     statement = build_statement(manifest, evidence, sealed_by=f"b70-bench {__version__}", sealed_at=now_utc())
     sealed = seal_keyless(statement) if signing is None else store.dump_json(sign(statement, *signing))
     place = directory / inside if out is None else out
+    if place.exists():
+        raise UsageError(
+            f"{place} is there already, and a seal is never replaced; move it away, or choose another --out"
+        )
     store.write_atomic(place, sealed)
     key_id = None if signing is None else signing[0].public_key.keyid
     if json_:
@@ -102,9 +106,13 @@ def signed(
     from harness.evidence.seal_keys import load_public
 
     path = seal_file or directory / (store.SEAL if issuer is None else store.KEYLESS_SEAL)
+    if issuer is None and not _is_key_id(signed_by) and not Path(signed_by).exists():
+        raise UsageError(
+            f"--signed-by {signed_by} is neither a file nor a key id of 64 digits; an identity needs --issuer"
+        )
     public = None if issuer is not None or _is_key_id(signed_by) else load_public(Path(signed_by))
     if not path.exists():
-        raise EvidenceError(f"{path.name} is missing, so nobody signed this campaign; ask who recorded it for the seal")
+        raise EvidenceError(f"{path.name} is missing; ask who recorded the campaign for its seal")
     if result.evidence is None or not (directory / store.MANIFEST).is_file():
         raise EvidenceError("the campaign can't be judged, so its seal can't be compared with it")
     manifest = read_regular(directory / store.MANIFEST, store.MAX_JSON)

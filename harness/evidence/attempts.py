@@ -12,6 +12,8 @@ from harness.evidence.power_use import power_use
 from harness.evidence.schema import Attempt, AttemptStatus, ClientFacts, SuiteFacts
 from harness.host.facts import Host
 from harness.measure import gates, metrics, rates
+from harness.measure.gates import Gate
+from harness.measure.identity import divergence
 from harness.measure.rows import Row, build_row, chunk_gaps_ms, kernel_lags_us, mark_cold
 from harness.plan import ServerPlan
 from harness.wire.capture import Capture, Tag
@@ -101,11 +103,32 @@ def derive_attempt(
         gates=[],
     )
     if files.status is AttemptStatus.INTERRUPTED:
-        return attempt
+        fault = host_gate(files.label, host, files.server)
+        return attempt.model_copy(update={"gates": [fault]}) if is_fault(fault) else attempt
     found = _gates(attempt, files, suite, host, sent)
     if files.status is AttemptStatus.INVALID:
         found = [gate for gate in found if (gate.name == "stream" and rows) or is_fault(gate)]
     return attempt.model_copy(update={"gates": found})
+
+
+def divergences_before(directory: str, rows: Sequence[Row], oracle: Sequence[Row]) -> list[str]:
+    """Where whole answers of an attempt that ended early differ from the oracle's, one sentence each.
+
+    It was measured anew, and a difference that was seen stays one (contract section 9, case 8: no selection).
+    """
+    base = {row.prompt_id: row for row in oracle if row.complete}
+    found = [
+        divergence(row.prompt_id, row.token_ids, base[row.prompt_id].token_ids)
+        for row in rows
+        if row.complete and row.prompt_id in base and row.prompt_sha256 == base[row.prompt_id].prompt_sha256
+    ]
+    return [f"{directory}, which ended early: {item.sentence()}" for item in found if item is not None]
+
+
+def failed_by(gate: Gate, before: Sequence[str]) -> Gate:
+    """The gate with what ``divergences_before`` found beside its own comparison, which keeps its counts."""
+    failures = [*gate.failures, *(f"{gate.name} {sentence}" for sentence in before)]
+    return gate.model_copy(update={"failures": failures, "passed": not failures})
 
 
 def _tokens(rows: Sequence[Row]) -> int | None:

@@ -7,8 +7,10 @@ from pathlib import Path
 from harness.errors import EvidenceError, ExitCode
 from harness.evidence import journal
 from harness.evidence.arms import arm_of
+from harness.evidence.attempts import divergences_before, failed_by
 from harness.evidence.context_attempts import Answer, compare_gate, derive_context_attempt, whole_problems
 from harness.evidence.context_schema import ClassPoint, ContextAttempt, ContextEvidence, Point, Probe
+from harness.evidence.host_gate import is_fault
 from harness.evidence.loading import AttemptFiles, ending
 from harness.evidence.power_use import telemetry_unknown
 from harness.evidence.prompts import load_prompts
@@ -20,6 +22,8 @@ from harness.plan import SPECULATIVE_FLAG, ContextPlan, ContextPrompt, ServerPla
 
 OF_ROWS = ("workload", "stream", "cache-zero", "degenerate")
 """Gates of a server whose failures belong to single answers"""
+
+NOT_COMPARED = "not compared (at MTP0 there is no other server to compare with)"
 
 Measured = dict[str, tuple[ContextAttempt, list[Answer]]]
 """The attempt that counts for each label, its last one"""
@@ -47,8 +51,12 @@ def derive_context(
         every.append(attempt)
         last[item.label] = attempt, answers
     gates = _gates(start, context, plans, last)
+    oracle = last[context_label(0)][0].rows if context_label(0) in last else []
+    again = [item for item in every if item is not last[item.label][0]]
+    before = [said for item in again for said in divergences_before(item.directory, item.rows, oracle)]
+    gates = [failed_by(gate, before) for gate in gates]
     depth = start.plan.kind == "depth"
-    points = _points(context, last, gates) if depth else []
+    points = _points(context, last, gates, before) if depth else []
     probes = [] if depth else _probes(context, last)
     return _evidence(start, events, every, last, gates, points, probes)
 
@@ -95,8 +103,8 @@ def _against(answer: Answer, label: str, last: Measured) -> Against:
     return Against(fit and at is None, at if answer.row.complete and base.row.complete else None)
 
 
-def _points(context: ContextPlan, last: Measured, gates: Sequence[Gate]) -> list[Point]:
-    """A point for every server and context that was asked."""
+def _points(context: ContextPlan, last: Measured, gates: Sequence[Gate], before: Sequence[str]) -> list[Point]:
+    """A point for every server and context that was asked; ``before`` are differences of attempts that ended early."""
     points = []
     # What a gate says of no single prompt is about the two servers: then nothing they gave can be compared.
     of_both = [
@@ -112,7 +120,8 @@ def _points(context: ContextPlan, last: Measured, gates: Sequence[Gate]) -> list
             found = [by_id[prompt.id] for prompt in prompts if prompt.id in by_id]
             if found:
                 compared = [_against(answer, label, last) for answer in found]
-                why = [*of_server, *(of_both if attempt.depth else [])]
+                of_prompts = [said for said in before if any(f": {prompt.id} " in said for prompt in prompts)]
+                why = [*of_server, *([*of_both, *of_prompts] if attempt.depth else [])]
                 points.append(_point(attempt, tokens, prompts, found, compared, why))
     return points
 
@@ -213,8 +222,11 @@ def _evidence(
         for point in points
         if point.tok_s is None and not point.why
     ]
-    status, code = _status(start, ended, valid, gates, rated=not without_rate)
+    # A card that has faulted may not be what it was, so the fault of an attempt that was measured anew counts too.
+    lost = [g for item in attempts if item is not last[item.label][0] for g in item.gates if is_fault(g)]
+    status, code = _status(start, ended, valid, [*gates, *lost], rated=not without_rate)
     of_servers = sorted((gate for item in valid for gate in item.gates), key=lambda gate: gate.name != "stream")
+    of_servers += lost
     reasons = [item.error for item in valid if item.error]
     reasons += [failure for gate in [*of_servers, *gates] for failure in gate.failures] + without_rate
     if ended is not None and ended.error and ended.error not in reasons:
@@ -242,6 +254,7 @@ def _evidence(
         attempts=attempts,
         unknown=[
             *unknown,
+            *([] if start.plan.depth else [f"correctness of the answers: unknown, {NOT_COMPARED}"]),
             *(f"{label}: {note}" for label, note in notes if "unknown" in note),
             *telemetry_unknown(valid),
         ],
@@ -301,7 +314,7 @@ def _scope(start: Start, points: Sequence[Point]) -> str:
 def _conclusion(evidence: ContextEvidence) -> str:
     start, gates = evidence.start, evidence.gates
     what = f"{'SIMULATED, no measurement: ' if evidence.simulated else ''}{_what(start)}"
-    exact = f"{gates[0].name} {gates[0].exact}/{gates[0].total}" if gates else "no other server to compare with"
+    exact = f"{gates[0].name} {gates[0].exact}/{gates[0].total}" if gates else NOT_COMPARED
     if evidence.status is Status.PASSED:
         mine = [point for point in evidence.points if point.depth == start.plan.depth and point.tok_s is not None]
         said = [f"{point.context} tokens {point.tok_s:.1f} tokens/s" for point in mine]

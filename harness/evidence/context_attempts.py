@@ -144,7 +144,8 @@ def derive_context_attempt(
         gates=[],
     )
     if files.status is AttemptStatus.INTERRUPTED:
-        return attempt, answers
+        fault = host_gate(files.label, host, files.server)
+        return (attempt.model_copy(update={"gates": [fault]}) if is_fault(fault) else attempt), answers
     found = _gates(attempt, files, kind, context, ids, answers, host)
     if files.status is AttemptStatus.INVALID:
         found = [gate for gate in found if (gate.name == "stream" and answers) or is_fault(gate)]

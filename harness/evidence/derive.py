@@ -6,9 +6,10 @@ from pathlib import Path
 from harness.errors import EvidenceError, ExitCode
 from harness.evidence import journal
 from harness.evidence.arms import arm_of
-from harness.evidence.attempts import derive_attempt
+from harness.evidence.attempts import derive_attempt, divergences_before, failed_by
 from harness.evidence.context import derive_context
 from harness.evidence.context_attempts import PROBE, Answer, answers_of, compare_gate, tokenize_problem
+from harness.evidence.host_gate import is_fault
 from harness.evidence.ladder import derive_ladder
 from harness.evidence.ladder_schema import AnyEvidence
 from harness.evidence.loading import AttemptFiles, ending, load_attempts, load_start
@@ -67,6 +68,7 @@ def _derive_strict(
         attempts.append(derive_attempt(item, start.suite, plans[item.label], start.host, rows))
     valid = _latest(attempts)
     gates = [*_identity_gates(start, valid), *_probe_gates(start, valid, probed, files, ids)]
+    gates = [failed_by(gate, _before(gate, attempts, valid)) for gate in gates]
     ended = ending(events)
     pairs = _pairs(start, valid)
     without_rate = _without_rate(valid)
@@ -75,6 +77,8 @@ def _derive_strict(
     of_servers = sorted(
         (gate for item in valid.values() for gate in item.gates), key=lambda gate: gate.name != "stream"
     )
+    # A card that has faulted may not be what it was, so the fault of an attempt that was measured anew counts too.
+    of_servers += [g for item in attempts if item is not valid[item.label] for g in item.gates if is_fault(g)]
     failures = [failure for gate in of_servers for failure in gate.failures]
     reasons = [item.error for item in valid.values() if item.error] + failures
     reasons += [failure for gate in gates for failure in gate.failures] + without_rate
@@ -105,6 +109,19 @@ def _derive_strict(
 def _latest(attempts: Sequence[Attempt]) -> dict[str, Attempt]:
     """The attempt that counts for each label: its last one (a complete one is never followed by another)."""
     return {attempt.label: attempt for attempt in attempts}
+
+
+def _before(gate: Gate, attempts: Sequence[Attempt], valid: dict[str, Attempt]) -> list[str]:
+    """What attempts that were measured anew had answered otherwise than mtp0-a, each said by one gate."""
+    left, right = gate.subject.split(" vs ")
+    oracle, found = valid["mtp0-a"], list[str]()
+    for item in attempts:
+        # G1 speaks for both of its servers, and G2 has no oracle.
+        mine = gate.name != "G2" and item.label in ((left, right) if gate.name == "G1" else (left,))
+        if mine and item is not valid[item.label]:
+            rows, base = (item.probes, oracle.probes) if gate.name == "probes" else (item.rows, oracle.rows)
+            found += divergences_before(item.directory, rows, base)
+    return found
 
 
 def _unknown(start: Start, attempts: dict[str, Attempt]) -> list[str]:
@@ -207,7 +224,8 @@ def _status(
         return Status.INVALID, ExitCode.GATE_FAILED
     if any(gate.name == "G1" and not gate.passed for gate in gates):
         return Status.REJECTED, ExitCode.GATE_FAILED
-    if not all(gate.passed for gate in [*of_servers, *gates]):
+    faulted = any(is_fault(gate) for item in attempts for gate in item.gates)
+    if faulted or not all(gate.passed for gate in [*of_servers, *gates]):
         return Status.WITHHELD, ExitCode.GATE_FAILED
     expected = 1 if start.plan.depth == 0 else 4
     if start.plan.context is not None:

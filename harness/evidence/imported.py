@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from harness.evidence.schema import Model
 from harness.measure.identity import Divergence
@@ -159,7 +159,11 @@ class ImportedEvidence(Model):
     import_id: str
     kind: Literal["imported"] = "imported"
     conclusion: str
-    """one sentence: what is here and on which basis"""
+    """one sentence: what is here and on which basis; it begins with SIMULATED where a source says that it is"""
+    simulated: bool = False
+    """a source says that it is simulated: nothing in the import is a measurement"""
+    not_publishable: list[str] = Field(default_factory=list)
+    """why the writers of the sources may not publish them, one sentence each with its file"""
     sources: list[SourceFile]
     model: dict[str, Any] = Field(default_factory=dict)
     """repository, revision, quantization, as far as a file says"""
@@ -190,3 +194,9 @@ class ImportedEvidence(Model):
     problems: list[str] = Field(default_factory=list)
     """what makes a value unusable, one sentence each: requested against applied, swap limit, a claim that isn't met"""
     unknown: list[str] = Field(default_factory=list)
+
+    @model_serializer(mode="wrap")
+    def _as_recorded(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Imports from before these marks must keep their bytes, and those have neither.
+        dumped: dict[str, Any] = handler(self)
+        return {name: value for name, value in dumped.items() if value or name not in ("simulated", "not_publishable")}

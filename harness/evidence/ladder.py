@@ -157,14 +157,15 @@ def _evidence(
     rungs = passes.rungs(start.plan.depth, clients)
     valid = [item for item in attempts if item.status is not AttemptStatus.INTERRUPTED]
     done = passes.done
-    of_servers = [gate for item in valid for gate in item.gates]
+    of_servers = [gate for item in attempts for gate in item.gates]
     failures = [failure for gate in [*of_servers, *gates] for failure in gate.failures]
     # A complete server's are in its gate; what another one answered before it ended counts too.
     unfinished = [item for item in attempts if item.status is not AttemptStatus.COMPLETE]
     failures += [f"{item.directory}: {problem}" for item in unfinished for problem in item.pulse_problems]
     why = [sentence for rung in rungs for sentence in rung.why]
     last = {item.label: item for item in attempts}
-    status, code = _status(start, ended, last, done, plan, failures, why)
+    faulted = any(is_fault(gate) for gate in of_servers)
+    status, code = _status(start, ended, last, done, plan, failures, why, faulted=faulted)
     reasons = [*(last[item].error for item in last if last[item].error), *failures, *why]
     if ended is not None and ended.error and ended.error not in reasons:
         reasons.append(ended.error)
@@ -204,6 +205,8 @@ def _status(
     plan: LadderPlan,
     failures: Sequence[str],
     why: Sequence[str],
+    *,
+    faulted: bool,
 ) -> tuple[Status, int]:
     if ended is None:
         return (Status.INTERRUPTED if last else Status.STARTED), ExitCode.INFRASTRUCTURE
@@ -211,7 +214,7 @@ def _status(
         return Status.INTERRUPTED, ExitCode.INFRASTRUCTURE
     if ended.error or any(item.status is AttemptStatus.INVALID for item in last.values()):
         return Status.INVALID, ExitCode.INFRASTRUCTURE
-    if any(is_fault(gate) for item in last.values() for gate in item.gates):
+    if faulted:
         return Status.WITHHELD, ExitCode.GATE_FAILED
     if set(last) != {server.label for server in start.plan.servers} or done < plan.passes:
         return Status.INVALID, ExitCode.INFRASTRUCTURE

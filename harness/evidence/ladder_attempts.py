@@ -114,7 +114,7 @@ def derive_ladder_attempt(
         counts += [item.tokens if item.complete else None for batch in batches for item in batch.requests]
         found = _gates(attempt, files, host, counts)
         attempt = attempt.model_copy(update={"gates": found})
-    elif files.status is AttemptStatus.INVALID and is_fault(gate := host_gate(files.label, host, files.server)):
+    elif is_fault(gate := host_gate(files.label, host, files.server)):
         attempt = attempt.model_copy(update={"gates": [gate]})
     return LadderAnswers(attempt, own)
 

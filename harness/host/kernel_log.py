@@ -23,6 +23,7 @@ MARGIN_S = 60
 """The journal is asked for so much more than is needed; the lines' own monotonic time decides."""
 EARLY_S = 300
 """A log whose first line is older than this after the boot is whole."""
+AGAIN = "the host has been started again since, and its log with it"
 DRIFT = 1e-4
 """The kernel's line stamps and CLOCK_MONOTONIC drift apart by less than this; a line in doubt counts as ours."""
 
@@ -76,10 +77,12 @@ def read_kernel_log(
     if since is not None and (not here or not since.boot_id):
         return KernelLog("unknown", (), "", "this host doesn't tell one boot from another")
     if since is not None and since.boot_id != here:
-        return KernelLog("unknown", (), "", "the host has been started again since, and its log with it")
-    if since is not None:  # on the wall clock of today, which may have been set in between
+        return KernelLog("unknown", (), "", AGAIN)
+    if since is not None:
+        # The wall clock may have been set in between, or the host asleep: lines are dated by the clock of then and by
+        # that of today, so the earlier of both moments begins the campaign.
         elapsed = time.monotonic_ns() - since.monotonic_ns
-        since = since.model_copy(update={"realtime_ns": time.time_ns() - elapsed})
+        since = since.model_copy(update={"realtime_ns": min(since.realtime_ns, time.time_ns() - elapsed)})
     if file is not None:
         return _of_file(file, since, here, max_bytes)
     read = _Reader(since, here.replace("-", ""), max_bytes, timeout_s)

@@ -6,9 +6,13 @@ import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from time import sleep
 from types import TracebackType
 
 from harness.errors import BenchError
+
+RETRY_S = 0.05
+"""A listing holds the shared lock of a campaign directory for less, to see whether it is in use."""
 
 
 class Locks:
@@ -44,7 +48,13 @@ class Locks:
         except OSError as error:
             raise BenchError(f"lock {path.name} can't be opened ({error.strerror}); check its directory") from None
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                if not folder:
+                    raise
+                sleep(RETRY_S)
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             holder = "" if folder else os.read(handle, 200).decode("utf-8", "replace").strip()
             os.close(handle)

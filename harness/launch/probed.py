@@ -11,7 +11,7 @@ class ProbeResult(Record):
     """One probe."""
 
     name: str
-    """compute on card 0, all-reduce over 2 cards"""
+    """compute on card 0 (xpu), all-reduce over 2 cards (xpu)"""
     passed: bool
     seconds: float
     why: str = ""

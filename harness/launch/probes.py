@@ -8,7 +8,7 @@ import glob
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -112,26 +112,41 @@ def judge(probe: Probe, ended: Ended) -> tuple[dict[str, Any], str]:
     return said, ""
 
 
-def card_probes(plan: ServerPlan, card_env: str, *, timeout_s: float = TIMEOUT_S) -> list[Probe]:
+def card_probes(
+    plan: ServerPlan,
+    card_env: str,
+    *,
+    image_env: Mapping[str, str],
+    cards: Sequence[str] = (),
+    timeout_s: float = TIMEOUT_S,
+) -> list[Probe]:
     """One compute probe for each card of the plan, and an all-reduce over all of them where there are several.
 
-    They run on what the servers run on: xpu where the launcher sets VLLM_TARGET_DEVICE so, else the CPU.
+    They run on what the servers run on: xpu where the launcher or its image (``image_env``) sets VLLM_TARGET_DEVICE so.
+    Else the CPU, but never where the plan has real cards (``cards``: their addresses, or devices of the container): a
+    probe that doesn't touch a card says nothing of it. Raises LaunchError.
     """
-    device: Device = "xpu" if plan.env.get(TARGET) == "xpu" else "cpu"
+    target = {**image_env, **plan.env}.get(TARGET, "")
+    device: Device = "xpu" if target.strip().lower() == "xpu" else "cpu"
     settings, mask = plan.container, plan.env[card_env]
     if settings is None:
         raise LaunchError(f"server {plan.label} runs in no container, so no probe can")
+    if device != "xpu" and (cards or settings.devices):
+        raise LaunchError(
+            f"server {plan.label} is given cards, but {TARGET} is {target or 'not set'}, so a probe would "
+            f"compute on the CPU; set {TARGET} to xpu in the launcher"
+        )
     env = {name: value for name, value in plan.env.items() if name not in CACHE_VARIABLES}
     # Not killed while it may still be in a collective, as a server isn't.
     call = Call("", (), env, host_config(settings), settings.memory, timeout_s, plan.limits.stop_s)
-    cards = mask.split(",")
+    indices = mask.split(",")
     probes = [
-        compute_probe(f"compute on card {card}", replace(call, env={**env, card_env: card}), device=device)
-        for card in cards
+        compute_probe(f"compute on card {card} ({device})", replace(call, env={**env, card_env: card}), device=device)
+        for card in indices
     ]
-    if len(cards) > 1:
-        name = f"all-reduce over {len(cards)} cards"
-        probes.append(all_reduce_probe(name, call, device=device, processes=len(cards)))
+    if len(indices) > 1:
+        name = f"all-reduce over {len(indices)} cards ({device})"
+        probes.append(all_reduce_probe(name, call, device=device, processes=len(indices)))
     return probes
 
 

@@ -72,6 +72,17 @@ class Resolved(Record):
 FACTS = [name for name in Resolved.model_fields if name not in ("sources", "unknown")]
 
 
+GRAPH_LINES = re.compile(
+    rb"\bsetting cudagraph_mode=(?P<a>\w+)"
+    rb"|\bSetting cudagraph_mode to (?P<b>\w+)"
+    rb"|\bOverriding cudagraph_mode (?:\(?(?:from )?[\w.]+\)? )?to (?:CUDAGraphMode\.)?(?P<c>\w+)"
+    rb"|\b[Cc]udagraph mode [^\n]{,300}\bOverriding to (?:CUDAGraphMode\.)?(?P<d>\w+)"
+    rb"|\bcudagraph_mode will be set to (?P<e>\w+)"
+    rb"|disabling cudagraph_mode|Disabling CUDA Graphs|Skipping (?:encoder and decoder )?CUDA graph capture\."
+)
+"""A mode that vLLM takes in place of the one of its configuration; the last ones mean NONE."""
+
+
 def resolve(body: str | None, log: bytes, asked_env: Mapping[str, str]) -> Resolved:
     """A ``/server_info`` body (null where it wasn't answered) and a log → what they show. Never raises."""
     info = _json(body)
@@ -89,6 +100,12 @@ def resolve(body: str | None, log: bytes, asked_env: Mapping[str, str]) -> Resol
         if batched is not None:
             said["max_num_batched_tokens"] = int(batched.group(1))
         found = {**said, **{name: value for name, value in found.items() if value is not None}}
+    # The worker's own word of the mode comes after the configuration was logged, and is in no other source.
+    graph = _graph_mode(log)
+    if graph is not None:
+        found["cudagraph_mode"] = graph
+        if LOG not in sources:
+            sources.append(LOG)
     shown = info.get("vllm_env")
     env = shown if isinstance(shown, dict) else {}
     found["model_runner"] = _runner(env, log)
@@ -180,6 +197,15 @@ def _engine_line(log: bytes) -> str | None:
     return None if match is None else match.group(1).decode("utf-8", "replace")
 
 
+def _graph_mode(log: bytes) -> str | None:
+    """What the last line that replaces the graph mode says; null where none came after the engine's own line."""
+    engine = _ENGINE_LINE.search(log)
+    found = list(GRAPH_LINES.finditer(log, 0 if engine is None else engine.end()))
+    if not found:
+        return None
+    return next((mode for mode in found[-1].groups() if mode), b"NONE").decode("ascii", "replace").upper()
+
+
 def _from_line(line: str) -> dict[str, Any]:
     found = dict[str, Any]()
     for name, (pattern, read) in _LOGGED.items():
@@ -268,11 +294,11 @@ def _speculation_differences(plan: ServerPlan, resolved: Resolved) -> list[str]:
     depth = resolved.speculative_depth
     if plan.depth == 0:
         return ["the server has a speculative config, asked was none"] if depth or _speculates(resolved) else []
-    if _speculates(resolved) and depth is None:
-        return []
-    if depth is not None and depth != plan.depth:
-        return [f"the server's speculative depth is {depth or None}, asked was {plan.depth}"]
     found = []
+    if depth is not None and depth != plan.depth:
+        found.append(f"the server's speculative depth is {depth or None}, asked was {plan.depth}")
+    if depth == 0:  # it has no speculative config, so no method either
+        return found
     asked = _json(asked_value(plan.arguments, SPECULATIVE_FLAG)).get("method")
     if isinstance(asked, str) and resolved.speculative_method is not None:
         mine, its = (_method(asked), _method(resolved.speculative_method))

@@ -13,6 +13,7 @@ from harness.evidence.ladder_schema import AnyEvidence, LadderEvidence
 from harness.evidence.schema import Evidence, Status
 from harness.measure.gates import Gate
 from harness.publish.campaigns import Campaign
+from harness.publish.compare_held import attached, failed_gates, marks_of
 from harness.publish.compare_ladder import compare_ladders
 from harness.publish.compare_strict import compare_strict
 from harness.publish.compared import Compared, Pair, Rung
@@ -59,8 +60,11 @@ class FailBelow(BaseModel):
 
     limit: float
     exit_code: int
-    """0, 1: a point estimate is below the limit, 2: none is, but a figure that both should have has no ratio"""
+    """1: a gate of B failed, or a point estimate is below the limit. 2: there is no verdict, because a side is invalid,
+    interrupted, attached or simulated beside a measured one, because A's own gates failed, or a figure has no ratio. 0:
+    none of these."""
     sentences: list[str]
+    """what decides before any speed, then each figure"""
 
 
 class Comparison(BaseModel):
@@ -124,19 +128,18 @@ def compare(a: Campaign, b: Campaign, found: Likeness, fail_below: float | None 
         rungs=rungs,
         gates=_gates(one, two),
         intervals=intervals,
-        fail_below=None if fail_below is None else _fail_below(fail_below, pairs, rungs),
+        fail_below=None if fail_below is None else _fail_below(fail_below, one, two, pairs, rungs),
     )
 
 
 def _side(campaign: Campaign) -> Side:
     evidence = campaign.evidence
-    marks = ["simulated"] if evidence.simulated else []
     return Side(
         campaign_id=evidence.campaign_id,
         directory=campaign.directory.name,
         status=evidence.status,
         conclusion=evidence.conclusion.splitlines()[0],
-        marks=marks if evidence.status is Status.PASSED else [*marks, evidence.status],
+        marks=marks_of(evidence),
     )
 
 
@@ -164,13 +167,20 @@ def _gate_words(evidence: AnyEvidence) -> dict[str, str]:
     return said
 
 
-def _fail_below(limit: float, pairs: Sequence[Pair], rungs: Sequence[Rung]) -> FailBelow:
-    """One rule: the point estimate of every pair's center and of every rung's rate against the limit.
+def _fail_below(
+    limit: float, a: AnyEvidence, b: AnyEvidence, pairs: Sequence[Pair], rungs: Sequence[Rung]
+) -> FailBelow:
+    """Gates first, because wrong answers are fast (contract section 9, 18); then every point estimate and the limit.
 
-    The interval decides nothing; whether it holds the limit is said beside the verdict.
+    A side that never came to a verdict gives none here either. The interval decides nothing; whether it holds the limit
+    is said beside the verdict.
     """
+    unfinished, wrong, unlike = _unfinished(a, b), _wrong(b), _incomparable(a, b)
     figures: list[Compared] = [*(pair.center for pair in pairs), *(rung.rate for rung in rungs)]
-    below, missing, said = False, not figures, list[str]()
+    said = [*unfinished, *wrong, *unlike]
+    if a.simulated and b.simulated:
+        said.append("SIMULATED: A and B are both simulated, so this is no measurement of any card")
+    below, missing = False, not figures
     for figure in figures:
         if figure.ratio is None:
             missing = True
@@ -187,8 +197,48 @@ def _fail_below(limit: float, pairs: Sequence[Pair], rungs: Sequence[Rung]) -> F
         )
     if not figures:
         said.append("A and B have no figure in common")
-    code = ExitCode.GATE_FAILED if below else ExitCode.INFRASTRUCTURE if missing else ExitCode.OK
+    if unfinished:
+        code = ExitCode.INFRASTRUCTURE
+    elif wrong:
+        code = ExitCode.GATE_FAILED
+    elif unlike:
+        code = ExitCode.INFRASTRUCTURE
+    else:
+        code = ExitCode.GATE_FAILED if below else ExitCode.INFRASTRUCTURE if missing else ExitCode.OK
     return FailBelow(limit=limit, exit_code=code, sentences=said)
+
+
+def _unfinished(a: AnyEvidence, b: AnyEvidence) -> list[str]:
+    """Sides without a verdict of their own."""
+    return [
+        f"{side} is {evidence.status}, so it has no verdict and neither has this comparison: measure it again"
+        for side, evidence in (("A", a), ("B", b))
+        if evidence.status in (Status.STARTED, Status.INTERRUPTED, Status.INVALID)
+    ]
+
+
+def _wrong(b: AnyEvidence) -> list[str]:
+    """B's failed gates in one sentence."""
+    names = list(dict.fromkeys(f"{gate.name} of {gate.subject}" for gate in failed_gates(b)))
+    if not names and b.status not in (Status.WITHHELD, Status.REJECTED):
+        return []
+    what = f"a gate of B failed ({', '.join(names)})" if names else f"B is {b.status}: {b.conclusion.splitlines()[0]}"
+    return [f"{what}; its speed may not be published, so no ratio passes"]
+
+
+def _incomparable(a: AnyEvidence, b: AnyEvidence) -> list[str]:
+    """Why the ratio of two ended sides decides nothing."""
+    said = [
+        f"{side} was measured on a server that bench did not start, so its freshness isn't proven and no ratio passes"
+        for side, evidence in (("A", a), ("B", b))
+        if attached(evidence)
+    ]
+    if a.simulated != b.simulated:
+        sides = ("A", "B") if a.simulated else ("B", "A")
+        said.append(f"{sides[0]} is simulated and {sides[1]} is measured, so their ratio says nothing of any card")
+    if _wrong(a):
+        said.append("A's own gates failed, so there is no speed to hold B to: give an A that passed")
+    return said
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:

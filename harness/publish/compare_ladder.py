@@ -7,6 +7,7 @@ from harness.evidence.ladder_schema import LadderEvidence
 from harness.evidence.schema import Status
 from harness.measure.bootstrap import Ratio, ratio_of_medians, seed_of
 from harness.measure.ladder import Rung as Measured
+from harness.publish.compare_held import held, marks_of
 from harness.publish.compared import Compared, Identity, Rung, verdict
 
 
@@ -18,14 +19,11 @@ def compare_ladders(a: LadderEvidence, b: LadderEvidence) -> list[Rung]:
 
 def rung_marks(evidence: LadderEvidence, rung: Measured) -> list[str]:
     """What must stand beside a rung's rate: its own miss, and whatever withholds the whole ladder."""
-    marks = ["simulated"] if evidence.simulated else []
-    gates = [*evidence.gates, *(gate for attempt in evidence.attempts for gate in attempt.gates)]
+    marks = marks_of(evidence)
     if evidence.status not in (Status.PASSED, Status.WITHHELD):
-        return [*marks, evidence.status.value]
-    whole = evidence.status is Status.WITHHELD and not any(item.withheld for item in evidence.rungs)
-    if rung.withheld or whole or not all(gate.passed for gate in gates):
-        marks.append("withheld")
-    return marks
+        return marks
+    marks = [mark for mark in marks if mark != "withheld"]
+    return [*marks, "withheld"] if rung.withheld or held(evidence) == "withheld" else marks
 
 
 def _shown_passes(rung: Measured) -> list[float]:
@@ -67,8 +65,8 @@ def _rung(a: LadderEvidence, b: LadderEvidence, one: Measured, two: Measured) ->
         spread_b=spreads[1],
         exact_a=f"{one.exact}/{one.total}",
         exact_b=f"{two.exact}/{two.total}",
-        withheld_a=one.withheld,
-        withheld_b=two.withheld,
+        withheld_a=one.withheld or bool(held(a)),
+        withheld_b=two.withheld or bool(held(b)),
         identity=_identity(a, b, one.rung),
         verdict=verdict(rate, spreads, "the passes"),
     )

@@ -3,19 +3,14 @@
 from collections.abc import Sequence
 
 from harness.evidence import schema
-from harness.evidence.schema import Attempt, AttemptStatus, Evidence, Status
+from harness.evidence.schema import Attempt, AttemptStatus, Evidence
 from harness.measure import rates
 from harness.measure.bootstrap import Middle, Ratio, class_balanced, median_of_prompts, ratio_of_tables, seed_of
 from harness.measure.identity import compare_rows
 from harness.measure.rows import Row
+from harness.publish.compare_held import marks_of
 from harness.publish.compared import Compared, Identity, Pair, verdict
 from harness.publish.likeness import depth_pairs
-
-
-def marks_of(evidence: Evidence) -> list[str]:
-    """What must stand beside every number of a strict campaign."""
-    marks = ["simulated"] if evidence.simulated else []
-    return marks if evidence.status is Status.PASSED else [*marks, evidence.status.value]
 
 
 def compare_strict(a: Evidence, b: Evidence) -> list[Pair]:

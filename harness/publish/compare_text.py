@@ -26,7 +26,8 @@ def comparison_text(found: Comparison, next_command: str) -> list[RenderableType
     parts += [Text(sentence, style="dim") for sentence in found.intervals]
     if found.fail_below is not None:
         colour = {0: "green", 1: "bold red"}.get(found.fail_below.exit_code, "bold yellow")
-        parts.append(Text(f"--fail-below {found.fail_below.limit:g}: the point estimate decides", style=colour))
+        rule = f"--fail-below {found.fail_below.limit:g}: gates decide first, then the point estimate"
+        parts.append(Text(rule, style=colour))
         parts += [Text(f"- {sentence}", style=colour) for sentence in found.fail_below.sentences]
     parts.append(Text(f"next: {next_command}"))
     return parts

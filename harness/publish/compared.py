@@ -24,7 +24,7 @@ class Compared(Value):
     ratio: Ratio | None
     """B / A; null when a side has none"""
     marks_a: list[str]
-    """what must stand beside A's value: simulated, withheld, rejected, invalid, interrupted"""
+    """what must stand beside A's value: simulated, attached, withheld, rejected, invalid, interrupted"""
     marks_b: list[str]
     why: str = ""
     """why there is no ratio, or no interval"""
@@ -83,6 +83,7 @@ class Rung(Value):
     """requests equal to their oracle of all, over all passes: ``95/96``"""
     exact_b: str
     withheld_a: bool
+    """for its own miss, or because the whole ladder is held back"""
     withheld_b: bool
     identity: Identity
     verdict: str

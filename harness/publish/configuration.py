@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.evidence.context_schema import ContextAttempt
-from harness.evidence.ladder_schema import AnyEvidence, LadderAttempt
-from harness.evidence.schema import Attempt, Evidence, Start
+from harness.evidence.ladder_schema import AnyEvidence, LadderAttempt, LadderEvidence
+from harness.evidence.schema import Attempt, AttemptStatus, Evidence, Start, Status
+from harness.measure.gates import Gate
 from harness.plan import CACHE_VARIABLES, ServerPlan
 
 KV_TYPES = {"float16": "f16", "half": "f16", "bfloat16": "bf16", "float32": "f32"}
@@ -50,6 +51,36 @@ class Configuration:
     environment: Mapping[str, str] = field(hash=False)
     """as applied where it was read back, without caches, ports and cards"""
     arguments: tuple[str, ...] = ()
+
+
+B70_ID = "0xe223"
+"""PCI device id of an Arc Pro B70, as sysfs writes it"""
+
+
+@dataclass(frozen=True)
+class Cards:
+    """The kind of cards that the servers of a campaign ran on."""
+
+    present: bool
+    """the servers were started for xpu, on a host with cards of the xe driver"""
+    ids: frozenset[str]
+    """PCI device ids of the host's cards; empty unless every one's is recorded"""
+
+    @property
+    def b70(self) -> bool:
+        """Whether every card of the host is recorded as a B70."""
+        return self.present and self.ids == {B70_ID}
+
+    def words(self, count: int) -> str:
+        """``one B70``, ``2 B70s``, or what else is known of them."""
+        if not self.present:
+            return "no card"
+        if self.b70:
+            return "one B70" if count == 1 else f"{count} B70s"
+        what = "one Intel card" if count == 1 else f"{count} Intel cards"
+        if not self.ids:
+            return f"{what} of unknown kind (device id not recorded)"
+        return f"{what} (device id {' or '.join(sorted(self.ids))})"
 
 
 def argument(words: list[str], name: str) -> str | None:
@@ -138,12 +169,48 @@ def why_unpublishable(evidence: AnyEvidence) -> list[str]:
         reasons.append("it was measured on a server that bench did not start, so its freshness isn't proven")
     if evidence.status in ("started", "interrupted"):
         reasons.append("it has not ended")
-    # An attempt that a resume measured again stands in the evidence; the one that counts is the last of its label.
-    last = {attempt.label: attempt for attempt in evidence.attempts}
-    gates = [*evidence.gates, *(gate for attempt in last.values() for gate in attempt.gates)]
-    failed = sorted({f"{gate.name} of {gate.subject}" for gate in gates if not gate.passed})
+    gates = [gate for gate in counting_gates(evidence) if not gate.passed]
+    failed = sorted({f"{gate.name} of {gate.subject}" for gate in gates})
     if failed:
         reasons.append(f"a gate failed: {', '.join(failed)}")
-    elif isinstance(evidence, Evidence) and evidence.withheld:
-        reasons.append(f"its number is withheld: {evidence.conclusion}")
+    elif isinstance(evidence, Evidence):
+        if evidence.withheld:
+            reasons.append(f"its number is withheld: {evidence.conclusion}")
+    elif evidence.status is Status.WITHHELD:
+        # What withholds single rungs or contexts stands in the scope sentence; anything else withholds them all.
+        parts = evidence.rungs if isinstance(evidence, LadderEvidence) else evidence.points
+        own = {said for part in parts if part.withheld for said in part.why}
+        if other := [said for said in evidence.reasons if said not in own]:
+            more = f" (and {len(other) - 1} more)" if len(other) > 1 else ""
+            reasons.append(f"it is withheld as a whole: {other[0]}{more}")
+    elif evidence.status is not Status.PASSED and not reasons:
+        reasons.append(f"it is {evidence.status}, which is no verdict: {evidence.conclusion}")
     return reasons
+
+
+def counting_gates(evidence: AnyEvidence) -> list[Gate]:
+    """The gates that a campaign's status follows from, after a resume too.
+
+    A strict or context campaign is measured again as a whole server, so the last attempt of each label counts. Passes
+    of a ladder count on the server that measured them, so every server that wasn't interrupted does.
+    """
+    every = attempts_of(evidence)
+    if isinstance(evidence, LadderEvidence):
+        counting = [attempt for attempt in every if attempt.status is not AttemptStatus.INTERRUPTED]
+    else:
+        counting = list({attempt.label: attempt for attempt in every}.values())
+    return [*evidence.gates, *(gate for attempt in counting for gate in attempt.gates)]
+
+
+def cards_of(evidence: AnyEvidence) -> Cards:
+    """What ran a campaign, from the environment that was applied to its servers and the host's recorded facts."""
+    host, engine = evidence.start.host, evidence.start.plan.engine
+    servers = [attempt.server for attempt in attempts_of(evidence) if attempt.server is not None]
+    environments = [server.applied.env for server in servers if server.applied is not None]
+    on_xpu = bool(environments) and all(env.get("VLLM_TARGET_DEVICE") == "xpu" for env in environments)
+    listed = host.value("cards")
+    if engine not in ("docker", "process") or not on_xpu or not isinstance(listed, list) or not listed:
+        return Cards(present=False, ids=frozenset())
+    ids = [host.value(f"card {address} device_id") for address in listed]
+    known = all(isinstance(found, str) for found in ids)
+    return Cards(present=True, ids=frozenset(found.lower() for found in ids) if known else frozenset())

@@ -108,7 +108,7 @@ def promote(data: bytes, name: str, plain: Sequence[Given], rejected: Sequence[G
         changes=changes,
         kept=draft.kept(),
         no_evidence=[(draft.name(path), why) for path, why in draft.no_evidence.items()],
-        claims=compared,
+        claims=[*compared, *draft.claimed],
         grades=reports,
         notes=draft.notes,
         rounding=rounding.sentence(),
@@ -117,8 +117,14 @@ def promote(data: bytes, name: str, plain: Sequence[Given], rejected: Sequence[G
 
 
 def _updated(draft: Draft, newest: str | None) -> None:
-    """``updated_at`` follows a change, to the day of the newest evidence; never back, and never on its own."""
-    if newest is None or not draft.changes():
-        return
+    """``updated_at`` follows a change, to the day of the newest evidence; never back, and never on its own.
+
+    A later day is kept, because evidence that isn't given here may be of it, and named, because nothing shows it.
+    """
     before: Any = draft.file["updated_at"]
-    draft.put(("updated_at",), max(before, newest), "the day of the newest evidence")
+    if newest is None:
+        draft.no_evidence["updated_at",] = "no campaign was given, so nothing shows this day"
+    elif before > newest:
+        draft.no_evidence["updated_at",] = f"the newest evidence that was given is of {newest}"
+    elif draft.changes():
+        draft.put(("updated_at",), newest, "the day of the newest evidence")

@@ -51,6 +51,7 @@ def dimensions(draft: Draft, material: Material) -> None:
 def views(draft: Draft) -> None:
     """The entries of a series are those of one configuration, in order of its x (``x_from: config.mtp``)."""
     entries = {entry["id"]: entry for entry in measured_entries(draft)}
+    fallen = {entry["id"] for entry in draft.doc["run_measurements"] if entry["state"] == REJECTED}
     shown: set[str] = set()
     for at, view in enumerate(draft.file["views"]):
         for number, series in enumerate(view["series"]):
@@ -64,6 +65,9 @@ def views(draft: Draft) -> None:
                 draft.put(path, [entry["id"] for entry in of_it], "the entries of its configuration")
                 shown |= {entry["id"] for entry in of_it}
             else:
+                left = [name for name in series["measurement_ids"] if name not in fallen]
+                if left != series["measurement_ids"]:
+                    draft.put(path, left, "a rejected speed is not plotted")
                 draft.no_evidence[path] = "none of its entries is a measured one, or its x isn't of config"
     draft.notes += [
         f"run_measurements[{name}] stands in no view; add a series for it" for name in entries if name not in shown

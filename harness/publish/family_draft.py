@@ -178,6 +178,8 @@ class Draft:
     """what could be derived, and nothing given shows"""
     why: dict[Path, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    claimed: list[str] = field(default_factory=list)
+    """what stands on imported claims alone, one sentence each"""
 
     def __post_init__(self) -> None:
         self.doc = copy.deepcopy(self.file)

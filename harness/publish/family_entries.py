@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from harness.errors import EvidenceError
 from harness.publish.family_cells import MEASURED, REJECTED
 from harness.publish.family_draft import ABSENT, Draft
 from harness.publish.family_measured import (
@@ -124,13 +125,17 @@ def measurements(draft: Draft, material: Material, rounding: Rounding) -> dict[s
     for at, entry in enumerate(entries):
         if entry["id"] not in behind and ("run_measurements", at, "state") not in draft.derived:
             draft.no_evidence["run_measurements", at] = "no campaign of its configuration was given"
-            _doubled(draft, entry, material.measured)
+            _refuse_doubled(entry, material.measured)
     return behind
 
 
-def _doubled(draft: Draft, entry: dict[str, Any], groups: Mapping[Key, Sequence[Measured]]) -> None:
+def _refuse_doubled(entry: dict[str, Any], groups: Mapping[Key, Sequence[Measured]]) -> None:
+    """Raises EvidenceError: beside what was measured no typed figure of the same configuration may stand."""
     if entry_key(entry) in groups:
-        draft.notes.append(f"run_measurements[{entry['id']}] is a second entry of a measured configuration; remove it")
+        raise EvidenceError(
+            f"run_measurements[{entry['id']}] is a second entry of a configuration that was given, and no evidence "
+            "stands behind it; remove it from the family file"
+        )
 
 
 def _figures(group: Sequence[Measured], rounding: Rounding) -> dict[str, list[float]]:
@@ -163,13 +168,18 @@ def _new_entry(key: Key, group: Sequence[Measured], rounding: Rounding) -> dict[
         "config": key.config(),
         "profile_id": f"strict-completions-{group[0].suite_id}",
         "measurement_class": "strict fresh-server pair",
-        "promotion_status": "measured" if key.mtp else "measured, MTP0 oracle",
+        "promotion_status": _status(key),
         "quality_scope": quality_scope(group),
         "workload": workload_of(group),
         "metrics": dict(_figures(group, rounding)),
         "center": _centers(group, rounding),
         "evidence": _paths(group),
     }
+
+
+def _status(key: Key) -> str:
+    """``promotion_status`` of a measured entry; a person may say more in its place."""
+    return "measured" if key.mtp else "measured, MTP0 oracle"
 
 
 def _update(draft: Draft, path: tuple[str | int, ...], key: Key, group: Sequence[Measured], rounding: Rounding) -> None:
@@ -188,6 +198,8 @@ def _update(draft: Draft, path: tuple[str | int, ...], key: Key, group: Sequence
         draft.put((*path, name), value)
     for name, value in key.config().items():
         draft.put((*path, "config", name), value)
+    if entry.get("promotion_status") == REJECTED:
+        draft.put((*path, "promotion_status"), _status(key), "no gate of its configuration failed")
     for name, figures in _figures(group, rounding).items():
         draft.put((*path, "metrics", name), figures, f"servers of {', '.join(item.campaign for item in group)}")
     if entry.get("center", ABSENT) is not ABSENT:
@@ -216,9 +228,23 @@ def _rejected(draft: Draft, material: Material) -> None:
     for at, entry in enumerate(draft.file["run_measurements"]):
         key, path = entry_key(entry), ("run_measurements", at)
         group = material.rejected_depth.get(key) or material.rejected_base.get(key)
+        if not group and not (key.mtp and key.base() in material.rejected_base):
+            continue
+        _unpromoted(draft, path, entry)
         if group:
             draft.put((*path, "state"), REJECTED, "a gate of its configuration failed")
             draft.put((*path, "quality_scope"), quality_scope(group))
         elif key.mtp and (base := material.rejected_base.get(key.base())):
             draft.put((*path, "state"), REJECTED, "its base gate failed")
             draft.put((*path, "quality_scope"), f"base gate failed: G1 {counts(base, 'G1')}")
+
+
+def _unpromoted(draft: Draft, path: tuple[str | int, ...], entry: dict[str, Any]) -> None:
+    """A rejected entry isn't promoted as measured; what a person wrote of it is kept and named."""
+    said = entry.get("promotion_status")
+    if said is None:
+        return
+    if str(said).startswith(("measured", REJECTED)):
+        draft.put((*path, "promotion_status"), REJECTED, "its configuration is rejected")
+    else:
+        draft.no_evidence[*path, "promotion_status"] = f"{said!a} is of a rejected configuration; correct it by hand"

@@ -141,7 +141,9 @@ def _given_once(every: Sequence[Given]) -> None:
 
 def _why_not(given: Given) -> list[str]:
     if isinstance(given.opened, Imported):
-        return []
+        claimed = given.opened.evidence
+        simulated = ["it is simulated: nothing in it is a measurement"] if claimed.simulated else []
+        return [*simulated, *claimed.not_publishable]
     evidence = given.opened.evidence
     why = why_unpublishable(evidence)
     if not why and evidence.status not in (Status.PASSED, Status.WITHHELD):

@@ -16,6 +16,9 @@ DECODE, TTFT, STRICT = "decode", "TTFT", "cache-zero strict suite"
 STAGGER, CLASSPAD = "stagger-exact concurrency", "CLASSPAD many-user mode"
 _TP = re.compile(r"TP(\d+)")
 _DEPTHS = re.compile(r"MTP\d+(?:/\d+)*")
+_SIDE = re.compile(r"(.+)[ -]([ab])")
+"""``t1 mtp3-a`` → the arm and the server of it"""
+_ARM = re.compile(r"\bmtp\d+")
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class GradeReport:
     by_rule: str
     reasons: tuple[str, ...]
     basis: str
-    """verified, claimed, file: what the pairs rest on"""
+    """verified, claimed, the file's own entries, no evidence given: what the pairs rest on"""
 
 
 @dataclass
@@ -38,11 +41,16 @@ class _Shown:
     cards: set[int] = field(default_factory=set)
     depths: set[int] = field(default_factory=set)
     verified: Counter[int] = field(default_factory=Counter)
-    """gated pairs of verified campaigns by card count"""
+    """gated pairs of verified campaigns by card count; a letter is written from these alone"""
     entries: Counter[int] = field(default_factory=Counter)
     """of entries that nothing given was shown for"""
     claimed: Counter[int] = field(default_factory=Counter)
+    rejected: set[int] = field(default_factory=set)
+    """card counts on which a campaign of ours rejects a configuration: no claim speaks for them"""
     paths: list[str] = field(default_factory=list)
+    by_claim: dict[str, str] = field(default_factory=dict)
+    """coverage word → path of the import that claims it"""
+    claimed_depths: dict[int, str] = field(default_factory=dict)
 
 
 def packets(draft: Draft, material: Material, matched: Mapping[str, int]) -> list[GradeReport]:
@@ -70,8 +78,8 @@ def _shown(draft: Draft, material: Material, packet: dict[str, Any], matched: Ma
         found.words |= {DECODE} if entry["metrics"].get("decode_tok_s") else set()
         found.words |= {TTFT} if entry["metrics"].get("ttft_ms") else set()
         found.words |= {STRICT} if "cache zero" in entry.get("workload", "") else set()
-        into = found.verified if entry["id"] in matched else found.entries
-        into[cards] += len(entry["metrics"].get("decode_tok_s", [])) // 2 if _gated(entry) else 0
+        if entry["id"] not in matched and _gated(entry):
+            found.entries[cards] += len(entry["metrics"].get("decode_tok_s", [])) // 2
     for item in material.beside:
         if (item.key.revision, item.key.quantization) == own:
             _beside(found, item)
@@ -79,12 +87,16 @@ def _shown(draft: Draft, material: Material, packet: dict[str, Any], matched: Ma
         for key, group in groups.items():
             if (key.revision, key.quantization) == own:
                 found.paths += [item.evidence for item in group]
-    for _, evidence in material.imported:
+                if groups is material.measured:
+                    found.verified[key.tp] += sum(not item.failed for item in group)
+                else:
+                    found.rejected.add(key.tp)
+    for path, evidence in material.imported:
         if model_of(draft.file, evidence) == packet["revision"]:
-            _claimed_servers(found, evidence)
-            _claimed_users(found, evidence)
+            _claimed_servers(found, path, evidence)
+            _claimed_users(found, path, evidence)
         elif unnamed(evidence) and len(draft.file["packets"]) == 1:
-            _claimed_users(found, evidence)
+            _claimed_users(found, path, evidence)
     return found
 
 
@@ -103,29 +115,43 @@ def _beside(found: _Shown, item: Beside) -> None:
         found.words.add(CLASSPAD)
 
 
-def _claimed_servers(found: _Shown, evidence: ImportedEvidence) -> None:
-    """Pairs that imported results claim: they support words and a grade by claim, and never make an entry."""
+def _claimed_servers(found: _Shown, path: str, evidence: ImportedEvidence) -> None:
+    """Pairs that imported results claim: they support what stands, by claim, and never add to it."""
+    sides: dict[tuple[int, int, str], set[str]] = {}
     for server in evidence.servers:
-        if server.class_balanced_median is None or server.tensor_parallel is None or server.depth is None:
+        cards, depth = server.tensor_parallel, server.depth
+        if server.class_balanced_median is None or cards is None or depth is None:
             continue
-        found.cards.add(server.tensor_parallel)
-        found.depths.add(server.depth)
-        found.words |= {DECODE, *({TTFT} if server.ttft_ms is not None else ())}
-    if evidence.gates and all(gate.passed for gate in evidence.gates):
-        for cards in sorted({server.tensor_parallel for server in evidence.servers if server.tensor_parallel}):
-            servers = [server for server in evidence.servers if server.tensor_parallel == cards]
-            found.claimed[cards] += len(servers) // 2
+        for word in (f"TP{cards}", DECODE, *((TTFT,) if server.ttft_ms is not None else ())):
+            found.by_claim.setdefault(word, path)
+        found.claimed_depths.setdefault(depth, path)
+        if named := _SIDE.fullmatch(server.label):
+            sides.setdefault((cards, depth, named[1]), set()).add(named[2])
+    if not all(gate.passed for gate in evidence.gates):
+        return
+    for (cards, depth, arm), both in sides.items():
+        campaign = _ARM.sub("", arm).strip()
+        gates = {name for gate in evidence.gates if _of(campaign, gate.subject) for name in gate.name.split("/")}
+        if both == {"a", "b"} and ({"G2", "G3"} if depth else {"G1"}) <= gates:
+            found.claimed[cards] += 1
 
 
-def _claimed_users(found: _Shown, evidence: ImportedEvidence) -> None:
+def _of(campaign: str, subject: str) -> bool:
+    """Whether a gate is of a campaign of the import: one with a name names it first (``t1``, ``t1 mtp0-a vs …``)."""
+    return subject.split(" ", maxsplit=1)[0] == campaign if campaign else bool(_ARM.match(subject))
+
+
+def _claimed_users(found: _Shown, path: str, evidence: ImportedEvidence) -> None:
     """Ladders and depth profiles that imported results claim. They rarely name a model, and support words alone."""
     for point in evidence.depth_points:
-        found.cards.add(point.tensor_parallel)
-        found.depths.add(point.depth)
+        found.by_claim.setdefault(f"TP{point.tensor_parallel}", path)
+        found.claimed_depths.setdefault(point.depth, path)
     for ladder in evidence.ladders:
         exact = any(rung.withheld is False and rung.rung > 1 for rung in ladder.rungs)
-        found.words |= {STAGGER} if exact and (ladder.stagger_ms or 0) > 0 else set()
-        found.words |= {CLASSPAD} if exact and ladder.classpad else set()
+        if exact and (ladder.stagger_ms or 0) > 0:
+            found.by_claim.setdefault(STAGGER, path)
+        if exact and ladder.classpad:
+            found.by_claim.setdefault(CLASSPAD, path)
 
 
 def unnamed(evidence: ImportedEvidence) -> bool:
@@ -143,19 +169,39 @@ def model_of(family: dict[str, Any], evidence: ImportedEvidence) -> str | None:
 
 
 def _coverage(draft: Draft, path: tuple[str | int, ...], words: Sequence[str], shown: _Shown) -> list[str]:
-    """The words in their order: depths corrected, what is shown added, what nothing shows named and kept."""
+    """The words in their order: depths corrected, what is shown added, what nothing shows named and kept.
+
+    A claim supports a word that stands, and is named beside it; it never adds one.
+    """
     depths = f"MTP{'/'.join(map(str, sorted(shown.depths)))}" if shown.depths else ""
     supported = {*shown.words, *(f"TP{cards}" for cards in shown.cards), *([depths] if depths else [])}
-    said = [depths if depths and _DEPTHS.fullmatch(word) else word for word in words]
+    by_claim = {word: by for word, by in shown.by_claim.items() if word not in supported}
+    for word in words:
+        if _DEPTHS.fullmatch(word) and word != depths and (by := _depths_claimed(word, shown)):
+            by_claim[word] = by
+    said = [depths if depths and _DEPTHS.fullmatch(word) and word not in by_claim else word for word in words]
     said = list(dict.fromkeys(said))
+    stand = any(_DEPTHS.fullmatch(word) for word in said)
     for word in _vocabulary(shown.cards, depths):
-        if word in supported and word not in said:
+        if word in supported and word not in said and not (word == depths and stand):
             at = _place(said, word)
             said.insert(at, word)
     for at, word in enumerate(said):
-        if word not in supported:
-            draft.no_evidence[*path, "coverage", at] = f"nothing given shows {word!a}"
+        field = (*path, "coverage", at)
+        if word in by_claim:
+            draft.claimed.append(f"claimed: {draft.name(field)} {word!a} rests on {by_claim[word]} alone")
+        elif word not in supported:
+            draft.no_evidence[field] = f"nothing given shows {word!a}"
     return said
+
+
+def _depths_claimed(word: str, shown: _Shown) -> str:
+    """The import by which a depth word that stands holds all shown depths and no other but claimed ones."""
+    said = {int(depth) for depth in word.removeprefix("MTP").split("/")}
+    more = said - shown.depths
+    if not more or not shown.depths <= said or not more <= shown.claimed_depths.keys():
+        return ""
+    return shown.claimed_depths[min(more)]
 
 
 def _vocabulary(cards: set[int], depths: str) -> Iterator[str]:
@@ -186,23 +232,28 @@ def _grade(
     if known is None:
         return None
     claimed = packet["topologies"]
-    # The file's own entry and an imported claim may be one pair, so the larger of both counts, never their sum.
-    found = grades.grade(shown.verified + (shown.entries | shown.claimed), claimed)
     own = grades.grade(shown.verified, claimed)
-    basis = "verified" if own.letter == found.letter else "claimed" if shown.claimed else "the file's own entries"
-    report = GradeReport(packet["id"], known["grade"], found.letter, found.reasons, basis)
-    unshown = [cards for cards in claimed if not shown.verified[cards] + shown.entries[cards] + shown.claimed[cards]]
-    if not shown.paths and unshown and known["grade"] != "A":
-        # No campaign of this packet was given, so nothing speaks against the letter either; A is never taken on trust.
-        missing = ", ".join(f"TP{cards}" for cards in unshown)
-        draft.no_evidence[*at, "grade"] = f"nothing given shows a gated pair on {missing}"
-        return GradeReport(packet["id"], known["grade"], "not derived", found.reasons, "no evidence given")
-    draft.put((*at, "grade"), found.letter, "; ".join(found.reasons))
-    derived_basis = str(known.get("basis", "")).startswith(grades.BASIS_PREFIX)
-    if (derived_basis or found.letter != known["grade"]) and day is not None:
-        draft.put((*at, "basis"), grades.basis(found, day))
-        if derived_basis or "reviewed_at" in known:
-            draft.put((*at, "reviewed_at"), day if found.letter != known["grade"] else known.get("reviewed_at", day))
+    # The file's own entry and an imported claim may be one pair, so the larger of both counts, never their sum.
+    claims = Counter({cards: count for cards, count in shown.claimed.items() if cards not in shown.rejected})
+    other = grades.grade(shown.verified + (shown.entries | claims), claimed)
+    source = "claimed" if claims else "the file's own entries"
+    report = GradeReport(packet["id"], known["grade"], own.letter, own.reasons, "verified")
+    if not _stands(known["grade"], own.letter, other.letter, shown):
+        _written(draft, at, known, own, day)
+        if other.letter != own.letter:
+            draft.no_evidence[*at, "grade"] = f"{_but(source)} would give {other.letter}; no verified campaign shows it"
+    else:
+        missing = [f"TP{n}" for n in claimed if not shown.verified[n] + shown.entries[n] + claims[n]]
+        why = f"{_but(source)} would give {other.letter}; no verified campaign shows it"
+        if missing:
+            why = f"nothing given shows a gated pair on {', '.join(missing)}"
+        draft.no_evidence[*at, "grade"] = why
+        if str(known.get("basis", "")).startswith(grades.BASIS_PREFIX):
+            draft.no_evidence[*at, "basis"] = "no verified campaign of it was given"
+        supports = other.letter == known["grade"]
+        reasons = tuple(f"{source}: {reason}" for reason in other.reasons) if supports else (why,)
+        letter, basis = (other.letter, source) if supports else ("not derived", "no evidence given")
+        report = GradeReport(packet["id"], known["grade"], letter, reasons, basis)
     listed = known.get("evidence", [])
     added = [item for item in dict.fromkeys(shown.paths) if item not in listed]
     if added:
@@ -213,3 +264,28 @@ def _grade(
         else:
             draft.no_evidence[*at, "evidence", number] = "not among what was given"
     return report
+
+
+def _stands(letter: str, own: str, other: str, shown: _Shown) -> bool:
+    """Whether a letter better than what is verified is kept: nothing of ours was given, or claims support it.
+
+    An A is never taken on trust, and no claim makes a letter better than the one that stands.
+    """
+    if letter not in grades.LETTERS[1:] or own <= letter:
+        return False
+    return not shown.paths or other <= letter
+
+
+def _but(source: str) -> str:
+    return "imported claims" if source == "claimed" else source
+
+
+def _written(
+    draft: Draft, at: tuple[str | int, ...], known: dict[str, Any], own: grades.Grade, day: str | None
+) -> None:
+    draft.put((*at, "grade"), own.letter, "; ".join(own.reasons))
+    derived = str(known.get("basis", "")).startswith(grades.BASIS_PREFIX)
+    if (derived or own.letter != known["grade"]) and day is not None:
+        draft.put((*at, "basis"), grades.basis(own, day))
+        if derived or "reviewed_at" in known:
+            draft.put((*at, "reviewed_at"), day if own.letter != known["grade"] else known.get("reviewed_at", day))

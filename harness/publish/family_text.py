@@ -166,10 +166,14 @@ def _rendered(text: str, node: Node, value: Any, style: Style, depth: int) -> st
         else (lambda _: "")
     )
     parts = []
+    *_, (last, _, _) = node.items
+    final = next(reversed(new))
     for key, item in new.items():
         if key in old:
             lead, child = old[key]
-            parts.append(text[lead : child.start] + _rendered(text, child, item, style, depth + 1))
+            # White space before a comma is the item's; that before the closing bracket is the container's.
+            after = "" if key in (last, final) else text[child.end : _space(text, child.end)]
+            parts.append(text[lead : child.start] + _rendered(text, child, item, style, depth + 1) + after)
         else:
             parts.append(space + label(key) + written(item, style, depth + 1))
     return text[node.start] + ",".join(parts) + text[node.items[-1][2].end : node.end]

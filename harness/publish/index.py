@@ -302,6 +302,8 @@ def _imported(raw: dict[str, Any], name: str) -> Entry:
         for gate in raw["gates"]
         if gate["total"] is not None
     }
+    marks = ["simulated"] if raw.get("simulated", False) is not False else []
+    marks += ["withheld"] if raw.get("not_publishable", []) != [] else []
     stamp = re.match(r"\d{4}-\d{2}-\d{2}", _text(raw["import_id"]))
     return Entry(
         name,
@@ -312,7 +314,7 @@ def _imported(raw: dict[str, Any], name: str) -> Entry:
         tensor_parallel=_whole(found) if len(cards) == 1 and (found := next(iter(cards))) is not None else None,
         center=None if figure is None else _rate(figure["value"]),
         of=arm,
-        marks=() if figure is None else (_text(figure["basis"]),),
+        marks=(*marks, *(() if figure is None else (_text(figure["basis"]),))),
         gates=printable(", ".join(sorted(gates))),
         date=stamp.group() if stamp and parse_date(stamp.group()) else None,
     )

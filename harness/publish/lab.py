@@ -207,6 +207,8 @@ def derive_import(sources: Path) -> ImportedEvidence:
     evidence = ImportedEvidence(
         import_id=f"{'import' if named is None else _stem(named)}-{identity[:8]}",
         conclusion="",
+        simulated=draft.simulated,
+        not_publishable=list(dict.fromkeys(draft.not_publishable)),
         sources=[
             SourceFile(name=item.name, bytes=item.bytes, sha256=item.sha256, format=item.format) for item in documents
         ],
@@ -251,7 +253,9 @@ def _read_all(documents: Iterable[Document], draft: Draft) -> None:
         "ladder-rungs": lab_ladder.read_rungs,
         "ladder": lab_ladder.read_ladder,
     }
+    _used_suite(every, draft)
     for item in sorted(every, key=lambda item: ORDER.index(item.format) if item.format in ORDER else len(ORDER)):
+        draft.read_marks(item)
         if item.format == "comparison":
             lab_beside.read_comparison(item, draft, every)
         elif item.format == "suite":
@@ -266,6 +270,16 @@ def _read_all(documents: Iterable[Document], draft: Draft) -> None:
     for arm in dict.fromkeys(label.rpartition("-")[0] for label in draft.servers):
         if arm not in draft.centers and {f"{arm}-a", f"{arm}-b"} <= draft.servers.keys():
             draft.add_pair(arm, f"{arm}-a", f"{arm}-b", draft.servers[f"{arm}-a"].label)
+
+
+def _used_suite(documents: Sequence[Document], draft: Draft) -> None:
+    """The prompts of the suite that the attempts name, where it is here with a class for each."""
+    named = {said for item in documents if item.format in ATTEMPT and (said := text(get(item.data, "suite_sha256")))}
+    for item in documents:
+        if item.format == "suite" and named == {item.sha256}:
+            prompts = load_suite(str(item.path.resolve()), need_classes=False).prompts
+            if all(prompt.prompt_class for prompt in prompts):
+                draft.prompts = {prompt.id: prompt.prompt_class for prompt in prompts}
 
 
 def _read_suite(doc: Document, draft: Draft, documents: Sequence[Document]) -> None:

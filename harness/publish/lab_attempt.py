@@ -5,7 +5,7 @@ Rows are re-derived from their chunk times and ids; what the files say of them s
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.evidence.imported import Basis, Figure, ImportedGate, ImportedRow, ImportedServer
@@ -47,7 +47,7 @@ def read_performance(doc: Document, draft: Draft) -> None:
     draft.rows += rows
     server = _server(doc, draft, label, depth, summary, balanced, rows)
     draft.servers[label] = server
-    _whole_run(doc, draft, label, data, run, len(rows))
+    _whole_run(doc, draft, label, data, run, rows)
 
 
 def _chunks(row: Any) -> list[tuple[float, int]]:
@@ -161,16 +161,20 @@ def _server(
     rows: Sequence[ImportedRow],
 ) -> ImportedServer:
     said = mapping(balanced.get("class_medians"))
-    counts = {
-        name: found for name, value in mapping(balanced.get("class_prompt_counts")).items() if (found := integer(value))
-    }
-    counts = counts or dict(Counter(CLASS_BY_ID.values()))
-    by_class = {name: [row for row in rows if row.prompt_class == name] for name in dict.fromkeys([*counts, *said])}
+    # Which rows make a class whole is the suite's to say: a file's own count would let any part of it pass as all.
+    classes = dict.fromkeys(draft.prompts.values())
+    by_class = {name: [row for row in rows if row.prompt_class == name] for name in dict.fromkeys([*classes, *said])}
+    complete = {name for name in classes if _is_whole(by_class[name], draft.prompts, name)}
+    if missing := [name for name in classes if name not in complete]:
+        draft.unknown.append(
+            f"{doc.name}: the rows of {', '.join(missing)} are not each prompt of the suite once, so what they give "
+            "together can't be derived again"
+        )
     medians: dict[str, Figure] = {}
     for name, of_class in by_class.items():
         values = [row.tok_s_1_100.value for row in of_class if row.tok_s_1_100 is not None]
         theirs = number(said.get(name))
-        if values and len(values) == len(of_class) == counts.get(name):
+        if name in complete and len(values) == len(of_class):
             middle = rates.median(values)
             if middle is not None:
                 medians[name] = Figure(
@@ -190,7 +194,8 @@ def _server(
         rates.class_balanced_median({k: v.value for k, v in medians.items()}),
         number(balanced.get("median")),
     )
-    whole = bool(medians) and all(figure.basis is Basis.REDERIVED for figure in medians.values())
+    whole = classes.keys() <= medians.keys() and all(item.basis is Basis.REDERIVED for item in medians.values())
+    whole = whole and _once_each(rows, draft.prompts)
     best = None
     if middle is not None and len(medians) >= MIN_CLASSES:
         if theirs is not None and abs(middle - theirs) > 1e-9 * middle:
@@ -220,13 +225,25 @@ def _server(
     )
 
 
-def _whole_run(doc: Document, draft: Draft, label: str, data: Any, run: Any, rows: int) -> None:
+def _is_whole(rows: Sequence[ImportedRow], prompts: Mapping[str, str], name: str) -> bool:
+    """Whether these are the suite's prompts of one class, each once."""
+    return sorted(row.prompt_id for row in rows) == sorted(prompt for prompt in prompts if prompts[prompt] == name)
+
+
+def _once_each(rows: Sequence[ImportedRow], prompts: Mapping[str, str]) -> bool:
+    """Whether these are all of the suite's prompts, each once."""
+    return sorted(row.prompt_id for row in rows) == sorted(prompts)
+
+
+def _whole_run(doc: Document, draft: Draft, label: str, data: Any, run: Any, found: Sequence[ImportedRow]) -> None:
     """What is claimed of all rows, of which the file may hold some."""
+    rows = len(found)
     every = mapping(get(data, "all_rows"))
     cached = items(every.get("cached_tokens")) or [get(row, "cached_tokens") for row in items(get(data, "rows"))]
     if cached:
         zero = sum(integer(value) == 0 for value in cached)
-        basis = Basis.CLAIMED if len(cached) > rows else Basis.REDERIVED
+        whole = len(cached) == rows and _once_each(found, draft.prompts)
+        basis = Basis.REDERIVED if whole else Basis.CLAIMED
         draft.gates.append(
             ImportedGate(
                 name="cache-zero", subject=label, basis=basis, exact=zero, total=len(cached), passed=zero == len(cached)
@@ -271,16 +288,21 @@ def _between(draft: Draft, a: str, b: str) -> None:
     gate, left, right = gate_name(a, b, (known[0][1], known[1][1]))
     subject = f"{left} vs {right}"
     olds = [item for item in draft.gates if (item.name, item.subject) == (gate, subject)]
-    prompts = {row.prompt_id for row in draft.rows if row.server in (a, b)}
-    total = max([len(prompts), *(old.total or 0 for old in olds)])
+    sides = [[row for row in draft.rows if row.server == name] for name in (a, b)]
+    prompts = {row.prompt_id for side in sides for row in side}
+    total = max([len(prompts), len(draft.prompts), *(old.total or 0 for old in olds)])
+    whole = len(common) == total and all(_once_each(side, draft.prompts) for side in sides)
     found: list[Divergence] = []
     for prompt in common:
         if (site := divergence(prompt, draft.ids[left][prompt], draft.ids[right][prompt])) is not None:
             found.append(site)
     short = [p for p in common if min(len(draft.ids[a][p]), len(draft.ids[b][p])) < MIN_IDS]
     exact = len(common) - len({site.prompt_id for site in found} | set(short))
-    if len(common) < total and not found:
-        draft.unknown.append(f"{gate} {subject}: {len(common)} of {total} pairs of arrays are here, {exact} are equal")
+    if not whole and not found:
+        more = "" if len(common) < total else "; the rows are not each prompt of the suite once"
+        draft.unknown.append(
+            f"{gate} {subject}: {len(common)} of {total} pairs of arrays are here, {exact} are equal{more}"
+        )
         return
     for old in olds:
         if old.exact is not None and (old.exact, old.total) != (exact, total):

@@ -16,7 +16,8 @@ from harness.evidence.imported import (
     NamedField,
 )
 from harness.measure import rates
-from harness.publish.lab_read import number
+from harness.publish.lab_read import Document, get, number, text
+from harness.suites import CLASS_BY_ID
 
 COUNT = re.compile(r"\b(\d{1,7})/(\d{1,7})\b")
 _LABEL = re.compile(r"\bmtp(\d{1,2})-([a-z])\b")
@@ -27,6 +28,10 @@ _TP = re.compile(r"\bTP=?(\d)\b")
 class Draft:
     """An ImportedEvidence that grows file by file."""
 
+    simulated: bool = False
+    not_publishable: list[str] = field(default_factory=list)
+    prompts: dict[str, str] = field(default_factory=lambda: dict(CLASS_BY_ID))
+    """class by id of every prompt that a whole attempt has: the strict suite's, or those of the suite that was used"""
     model: dict[str, Any] = field(default_factory=dict)
     image_id: str | None = None
     image: str | None = None
@@ -55,6 +60,16 @@ class Draft:
     def stale(self, file: str, name: str, why: str) -> None:
         """A field that contradicts another one, or that nothing here can check."""
         self.stale_fields.append(NamedField(file=file, field=name, why=why))
+
+    def read_marks(self, doc: Document) -> None:
+        """What forbids to publish a file's figures, whatever its format: it is simulated, or its writer may not."""
+        if get(doc.data, "simulated") not in (None, False):
+            self.simulated = True
+            self.problems.append(f"{doc.name}: it is simulated: nothing in it is a measurement")
+        said = get(doc.data, "not_publishable")
+        for reason in said if isinstance(said, list) else [said] if said else []:
+            self.not_publishable.append(f"{doc.name}: {text(reason) or quoted(reason)}")
+            self.problems.append(f"{doc.name}: its writer may not publish it: {text(reason) or quoted(reason)}")
 
     def claim_gate(self, name: str, subject: str, value: Any) -> None:
         """A gate as ``12/12`` says it; never a pass of ours."""

@@ -10,12 +10,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from harness.evidence.ladder_schema import AnyEvidence
 from harness.evidence.schema import Attempt, Evidence, Start
 from harness.measure import rates
 from harness.measure.gates import Gate
 from harness.measure.rows import Row
 from harness.plan import canonical_json
-from harness.publish.configuration import Configuration, argument, configuration_of, why_unpublishable
+from harness.publish.configuration import Configuration, argument, cards_of, configuration_of, why_unpublishable
 from harness.publish.lab_beside import COMPARISON
 from harness.publish.lab_result import CLASS_BALANCED, SCHEMA
 
@@ -36,12 +37,11 @@ def latest_attempts(evidence: Evidence) -> dict[str, Attempt]:
     return {attempt.label: attempt for attempt in evidence.attempts}
 
 
-def cards_words(start: Start, tensor_parallel: int) -> str:
-    """``one B70 (TP1)`` where the host has cards, else what ran it."""
-    cards = start.host.value("cards")
-    if not cards:
-        return f"no card, engine {start.plan.engine} (TP{tensor_parallel})"
-    return f"{'one B70' if tensor_parallel == 1 else f'{tensor_parallel} B70s'} (TP{tensor_parallel})"
+def cards_words(evidence: AnyEvidence, tensor_parallel: int) -> str:
+    """``one B70 (TP1)`` where the servers ran on recorded B70s, else what ran them."""
+    cards = cards_of(evidence)
+    engine = "" if cards.present else f", engine {evidence.start.plan.engine}"
+    return f"{cards.words(tensor_parallel)}{engine} (TP{tensor_parallel})"
 
 
 def _median(rows: list[Row], name: str) -> float | None:
@@ -97,7 +97,7 @@ def result_document(evidence: Evidence, digests: Mapping[str, str]) -> dict[str,
         "campaign_id": evidence.campaign_id,
         "simulated": evidence.simulated,
         "status": (
-            f"{evidence.status}: {start.lane_title}, {cards_words(start, configuration.tensor_parallel)}, "
+            f"{evidence.status}: {start.lane_title}, {cards_words(evidence, configuration.tensor_parallel)}, "
             f"MTP depth {depth}: {measured} tok/s class-balanced median (tokens 1-100 after TTFT); {exact or 'no gate'}"
         ),
         "not_publishable": why_unpublishable(evidence),

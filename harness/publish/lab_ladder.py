@@ -11,6 +11,11 @@ from harness.publish.lab_read import Document, boolean, digits, get, integer, it
 
 _ARM = re.compile(r"tp(\d)_(?:mtp|depth)(\d{1,3})")
 _COUNTED = re.compile(r"\bc(\d{1,6}) (\d{1,7})/(\d{1,7})\b")
+_CALLED = re.compile(r"(?<![\w-])exact\b", re.IGNORECASE)
+_DENIED = re.compile(
+    r"\b(?:not|never|no|nothing|none|nor|isn|aren|wasn|weren|un)\b|\binexact|\bnon-?exact", re.IGNORECASE
+)
+"""A part that also denies exactness calls nothing exact"""
 _EXACT = re.compile(r"\bc(\d{1,6})(?:-c?(\d{1,6}))?")
 
 
@@ -119,7 +124,7 @@ def _exact_rungs(said: str, known: list[int]) -> set[int]:
     """``exact c1-c20 and c32; c24 95/96`` or ``c1 exact, c2 7/8`` → the rungs that are called exact."""
     found: set[int] = set()
     for part in re.split(r"[;,]", _COUNTED.sub("", said)):
-        if "exact" in part:
+        if _CALLED.search(part) and not _DENIED.search(part):
             for low, high in _EXACT.findall(part):
                 found |= {rung for rung in known if int(low) <= rung <= int(high or low)}
     return found
@@ -186,6 +191,7 @@ def read_ladder(doc: Document, draft: Draft) -> None:
         text(get(row, "prompt_sha256")): items(get(row, "token_ids")) for row in items(get(doc.data, "oracle", "rows"))
     }
     by_rung: dict[int, list[tuple[int, float | None, int, int]]] = {}
+    cached: set[int] = set()
     rederived = claims = 0
     for at, batch in enumerate(items(get(doc.data, "batches"))):
         rung = integer(get(batch, "concurrency"))
@@ -209,21 +215,25 @@ def read_ladder(doc: Document, draft: Draft) -> None:
             claims += 1
         if boolean(get(batch, "cached_tokens_all_zero")) is False:
             draft.problems.append(f"{doc.name}: c{rung} took prompt tokens from a cache")
+            cached.add(rung)
         repeat = integer(get(batch, "repeat")) or 1
         if exact is not None and total is not None and 0 <= exact <= total and total:
             by_rung.setdefault(rung, []).append((repeat, number(get(batch, "aggregate_tok_s_wall")), exact, total))
     rungs = []
     for rung, passes in sorted(by_rung.items()):
-        later = [rate for _, rate, _, _ in sorted(passes, key=lambda item: item[0])[1:] if rate is not None]
+        first = min(repeat for repeat, *_ in passes)
+        later = [rate for repeat, rate, _, _ in passes if repeat > first and rate is not None]
         exact, total = sum(item[2] for item in passes), sum(item[3] for item in passes)
-        note = f"{len(passes)} passes" if later else "one pass only, which is warm-up"
+        note = f"{len(passes)} passes" if later else "no pass after the warm-up has a rate, so there is no rate"
+        if rung in cached:
+            note += "; withheld: prompt tokens came from a cache"
         rungs.append(
             ImportedRung(
                 rung=rung,
-                tok_s=rates.median(later) if later else passes[0][1],
+                tok_s=rates.median(later) if later else None,
                 exact=exact,
                 total=total,
-                withheld=exact < total,
+                withheld=exact < total or rung in cached,
                 divergence_bound=divergence_upper_bound(total - exact, total),
                 note=note,
             )

@@ -67,7 +67,7 @@ def _scope(evidence: AnyEvidence, configuration: Configuration, said: str) -> st
         f"max-model-len {configuration.context}, max-num-seqs {configuration.max_num_seqs}, "
         f"max-num-batched-tokens {configuration.max_num_batched_tokens}"
     )
-    where = cards_words(evidence.start, configuration.tensor_parallel)
+    where = cards_words(evidence, configuration.tensor_parallel)
     image = f"image {configuration.image}" if configuration.image else f"engine {configuration.engine}"
     return f"Campaign {evidence.campaign_id} ({evidence.started_at[:10]}): {where}, {image}, {shape}. {said}"
 

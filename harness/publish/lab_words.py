@@ -37,7 +37,11 @@ def conclusion(evidence: ImportedEvidence) -> str:
     gates = [gate for gate in evidence.gates if gate.basis is Basis.REDERIVED and gate.name in ("G1", "G2", "G3")]
     said += [f"{gate.name} {gate.exact}/{gate.total} re-derived" for gate in gates]
     shown = "; ".join(said[:8]) or "no figure"
-    return f"Imported: {shown}{f'; and {len(said) - 8} more' if len(said) > 8 else ''}."
+    more = f"; and {len(said) - 8} more" if len(said) > 8 else ""
+    if evidence.not_publishable:
+        more += "; its writer may not publish it"
+    simulated = "SIMULATED, no measurement: " if evidence.simulated else ""
+    return f"{simulated}Imported: {shown}{more}."
 
 
 def cleaned(evidence: ImportedEvidence, host_names: set[str]) -> ImportedEvidence:

@@ -18,6 +18,21 @@ VARIABLE = "env:"
 SUBJECTS = ("image", "depth", "classpad", "tp", "host")
 """What --vary takes, beside env:NAME"""
 HOST_FACTS = ("hostname", "cpu_model", "cpu_threads", "memory_bytes", "kernel", "boot_id", "cards")
+"""Which every campaign has: absent is unknown"""
+VOLATILE = frozenset({"memory_available_bytes"})
+"""Readings of the moment, which say nothing of how a host is set up"""
+VOLATILE_OF_CARDS = (
+    "energy_joules",
+    "temperature_package_c",
+    "temperature_vram_c",
+    "fan_rpm",
+    "frequency_actual_mhz",
+    "frequency_requested_mhz",
+    "throttled",
+    "throttle_reasons",
+)
+OF_THE_TOOL = frozenset({"python"})
+"""Said as a note, not as the host's"""
 SHAPE = ("--max-model-len", "--max-num-seqs", "--max-num-batched-tokens")
 OF_NO_SERVER = frozenset({*CACHE_VARIABLES, "HOME", "TMPDIR", "HOSTNAME"})
 """Variables that say where a server ran, not how"""
@@ -135,13 +150,39 @@ def _of_models(a: AnyEvidence, b: AnyEvidence, one: Configuration, two: Configur
 
 
 def _of_hosts(a: AnyEvidence, b: AnyEvidence) -> Iterator[Difference]:
-    for name in HOST_FACTS:
-        said = []
-        for evidence in (a, b):
-            fact = evidence.start.host.facts.get(name)
-            said.append(UNKNOWN if fact is None else str(fact.value) if fact.state == "measured" else fact.state)
-        if said[0] != said[1] or UNKNOWN in said:
-            yield Difference(f"host {name}", said[0], said[1], ("host",))
+    blind = _blind_facts(a, b)
+    for name in (*HOST_FACTS, *_more_facts(a, b)):
+        one, two = _fact(a, name), _fact(b, name)
+        if one != two or (UNKNOWN in (one, two) and name not in blind):
+            yield Difference(f"host {name}", one, two, ("host",))
+
+
+def _fact(evidence: AnyEvidence, name: str) -> str:
+    fact = evidence.start.host.facts.get(name)
+    return UNKNOWN if fact is None else str(fact.value) if fact.state == "measured" else fact.state
+
+
+def _more_facts(a: AnyEvidence, b: AnyEvidence) -> list[str]:
+    """What else either side recorded of its host, of its cards and of Docker, but for readings of the moment."""
+    names = dict.fromkeys([*a.start.host.facts, *b.start.host.facts])
+    left_out = VOLATILE | OF_THE_TOOL | {*HOST_FACTS}
+    return [
+        name
+        for name in names
+        if name not in left_out and not (name.startswith("card ") and name.rpartition(" ")[2] in VOLATILE_OF_CARDS)
+    ]
+
+
+def _blind_facts(a: AnyEvidence, b: AnyEvidence) -> list[str]:
+    """What neither side could read in one and the same boot: a note, because no other host is behind it.
+
+    Firmware, for one, is told by what only root may read. Over two boots it may have changed, so there it is a
+    difference.
+    """
+    boots = [evidence.start.host.value("boot_id") for evidence in (a, b)]
+    if boots[0] is None or boots[0] != boots[1]:
+        return []
+    return [name for name in _more_facts(a, b) if _fact(a, name) == _fact(b, name) == UNKNOWN]
 
 
 def _server(evidence: AnyEvidence, depth: int) -> tuple[ServerPlan | None, ServerRecord | None]:
@@ -208,6 +249,7 @@ def _options(words: Sequence[str]) -> dict[str, str]:
 def _notes(a: AnyEvidence, b: AnyEvidence) -> Iterator[str]:
     if a.campaign_id == b.campaign_id:
         yield "A and B are one campaign"
+    yield from (f"host {name} is unknown in A and B" for name in _blind_facts(a, b))
     one, two = a.start.tool, b.start.tool
     commits = [tool.commit.value or tool.commit.state for tool in (one, two)]
     said: list[tuple[str, object, object]] = [

@@ -12,7 +12,7 @@ from typing import Any
 from harness.evidence.schema import Attempt, Evidence
 from harness.measure import rates
 from harness.plan import canonical_json
-from harness.publish.configuration import argument, configuration_of, measured_plan, why_unpublishable
+from harness.publish.configuration import argument, cards_of, configuration_of, measured_plan, why_unpublishable
 from harness.publish.lab_export import latest_attempts
 
 SCHEMA = "b70-bench.localmaxxing-queue/1"
@@ -31,7 +31,7 @@ def payload_document(evidence: Evidence, attestation_sha256: str) -> list[dict[s
         "modelRevision": configuration.model_revision,
         "engineName": "vllm",
         "engineVersion": _engine(evidence),
-        "backend": "xpu" if start.host.value("cards") else "cpu",
+        "backend": "xpu" if cards_of(evidence).present else "cpu",
         "quantization": None if configuration.quantization == "none" else configuration.quantization,
         "hardware": _hardware(evidence),
         "contextLength": configuration.context,
@@ -87,6 +87,8 @@ def payload_document(evidence: Evidence, attestation_sha256: str) -> list[dict[s
         },
     }
     unknown = [name for name, value in payload.items() if value is None]
+    if cards_of(evidence).present and not cards_of(evidence).b70:
+        unknown += ["hardware.gpuName", "hardware.vramGb"]
     known = {name: value for name, value in payload.items() if value is not None}
     return [{"schema": SCHEMA, "label": evidence.campaign_id, "unknown": unknown, "payload": known}]
 
@@ -102,8 +104,11 @@ def _hardware(evidence: Evidence) -> dict[str, Any]:
     host, tp = evidence.start.host, evidence.start.plan.tensor_parallel
     memory = host.value("memory_bytes")
     found: dict[str, Any] = {"cpuName": host.value("cpu_model"), "ramGb": round(memory / 2**30) if memory else None}
-    if host.value("cards"):
+    cards = cards_of(evidence)
+    if cards.b70:
         found |= {"hwClass": "DISCRETE_GPU", "gpuName": "Intel Arc Pro B70", "gpuCount": tp, "vramGb": 32}
+    elif cards.present:
+        found |= {"hwClass": "DISCRETE_GPU", "gpuCount": tp}
     else:
         found |= {"hwClass": "CPU_ONLY"}
     return {name: value for name, value in found.items() if value is not None}

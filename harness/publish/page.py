@@ -22,7 +22,6 @@ from harness.publish.page_across import (
     depth_section,
     ladders_section,
     names,
-    projection_section,
 )
 from harness.publish.page_common import (
     STATUS_TONES,
@@ -36,6 +35,7 @@ from harness.publish.page_common import (
 from harness.publish.page_context import context_hero, context_sections
 from harness.publish.page_imported import imported_view
 from harness.publish.page_ladder import ladder_hero, ladder_sections
+from harness.publish.page_projection import projection_section
 from harness.publish.page_strict import strict_hero, strict_sections
 from harness.publish.page_telemetry import Samples, samples_of, telemetry_section
 from harness.publish.page_view import CampaignView, Chip, Mark, PageView, Section, Sentences, all_aloud, aloud, numbers
@@ -114,7 +114,7 @@ def campaign_view(evidence: AnyEvidence, anchor: str, name: str, why: Sequence[s
     elif isinstance(evidence, ContextEvidence):
         hero, own = context_hero(evidence, n, why), context_sections(evidence, n, mark, f"{anchor}-")
     else:
-        hero, own = strict_hero(evidence, n, why), strict_sections(evidence, n, mark, f"{anchor}-")
+        hero, own = strict_hero(evidence, n, why), strict_sections(evidence, n, mark, f"{anchor}-", why)
     sections = [
         gates_section(evidence, n),
         *own,

@@ -8,32 +8,27 @@ from harness.evidence.context_schema import ContextEvidence
 from harness.evidence.imported import ImportedEvidence
 from harness.evidence.ladder_schema import AnyEvidence, LadderEvidence
 from harness.evidence.schema import Evidence
-from harness.models import Manifest
 from harness.publish import plots
+from harness.publish.compare_held import NO_VERDICT, held, held_why
 from harness.publish.configuration import Configuration, configuration_of
-from harness.publish.page_context import arms_of
-from harness.publish.page_imported import figure
+from harness.publish.page_context import arms_of, drawn_points
+from harness.publish.page_imported import figure, mark_of, not_publishable
+from harness.publish.page_ladder import drawn_rungs, scope_words
 from harness.publish.page_view import (
     Block,
-    Cell,
     Chip,
     Entry,
-    Facts,
     Link,
+    Mark,
     Matrix,
     Numbers,
     Part,
-    Row,
     Section,
     Sentences,
     aloud,
-    byte_words,
     drawing,
     numbers,
-    share,
-    table,
 )
-from harness.publish.projection import Projection, projection_of
 
 UNIT = " tokens/s"
 ARM = re.compile(r"\bmtp(\d+)$")
@@ -139,6 +134,11 @@ def _status(item: Placed, evidence: AnyEvidence) -> Chip:
     return Chip("measured", "good")
 
 
+def held_chip(word: str) -> Chip:
+    """A word of ``held`` as a verdict."""
+    return Chip(word, "warn" if word == NO_VERDICT else "bad")
+
+
 def _strict_cells(cells: Cells, item: Placed, evidence: Evidence) -> None:
     found = configuration_of(evidence)
     n, status = _numbers(evidence), _status(item, evidence)
@@ -162,10 +162,14 @@ def _ladder_cells(cells: Cells, item: Placed, evidence: LadderEvidence) -> None:
     key = (f"{item.name} · ladder", found.depth, found.tensor_parallel)
     if shown and (not missed or evidence.simulated or not item.why):
         top, status = shown[-1], _status(item, evidence)
-        if status.text == "withheld" and not item.why:
+        whole = held(evidence)
+        if whole and not evidence.simulated:
+            status = held_chip(whole)
+        elif status.text == "withheld" and not item.why:
             status = Chip("measured", "good")
-        words = ", ".join(f"c{rung.rung}" for rung in shown)
-        rate = (n(f"rungs.c{top.rung}.tok_s", top.tok_s, 1), f"{UNIT} at c{top.rung}; exact: {words}")
+        equal = f"exact: {', '.join(f'c{rung.rung}' for rung in shown)}"
+        words = f"not to be shown, {whole}: {held_why(evidence)}" if whole else equal
+        rate = (n(f"rungs.c{top.rung}.tok_s", top.tok_s, 1), f"{UNIT} at c{top.rung}; {words}")
         cells.setdefault(key, []).append(_entry(item, evidence, status, list(rate)))
     if missed or not shown:
         counts: list[Part] = []
@@ -202,6 +206,10 @@ def _imported_cells(cells: Cells, item: Placed, evidence: ImportedEvidence) -> N
 
     def add(depth: int | None, cards: int | None, status: Chip, figures: tuple[Part, ...]) -> None:
         if depth is not None:
+            if evidence.simulated:
+                status = Chip(f"simulated, {status.text}", "warn")
+            if evidence.not_publishable:
+                figures = (*figures, " ", Chip("not to be published", "bad"))
             entry = Entry(status, figures, Link("imported", item.anchor), evidence.import_id)
             cells.setdefault((name, depth, cards or UNSAID), []).append(entry)
 
@@ -215,11 +223,19 @@ def _imported_cells(cells: Cells, item: Placed, evidence: ImportedEvidence) -> N
         only = next(iter(known)) if len(known) == 1 else None
         quoted.add((depth, only))
         words = "" if arm == f"mtp{depth}" else f" ({arm})"
-        add(depth, only, Chip(center.basis.value, "warn"), (figure(f"centers.{arm}", center), f"{UNIT}{words}"))
+        add(
+            depth,
+            only,
+            Chip(center.basis.value, "warn"),
+            (figure(f"centers.{arm}", center, of=evidence), f"{UNIT}{words}"),
+        )
     for at, server in enumerate(evidence.servers):
         median = server.class_balanced_median
         if median is not None and (server.depth, server.tensor_parallel) not in quoted:
-            figures = (figure(f"servers.{at}.class_balanced_median", median), f"{UNIT}, server {server.label}")
+            figures = (
+                figure(f"servers.{at}.class_balanced_median", median, of=evidence),
+                f"{UNIT}, server {server.label}",
+            )
             add(server.depth, server.tensor_parallel, Chip(median.basis.value, "warn"), figures)
     rungs: dict[tuple[int | None, int | None], list[list[int]]] = {}
     for ladder in evidence.ladders:
@@ -252,10 +268,10 @@ def depth_section(placed: Sequence[Placed]) -> Section:
         if isinstance(evidence, Evidence):
             found = configuration_of(evidence)
             name = f"{item.name} · TP{found.tensor_parallel}"
-            held = evidence.status != "passed"
+            hollow = bool(held(evidence))
             for pair in evidence.pairs:
                 rates = [rate for rate in (pair.a, pair.b) if rate is not None]
-                groups.setdefault((name, evidence.simulated), []).append((pair.depth, rates, held))
+                groups.setdefault((name, evidence.simulated), []).append((pair.depth, rates, hollow))
     blocks = [
         drawing(name, plots.mtp_depth(points, prefix=f"all-m{at}"), "", "simulated" if simulated else "")
         for at, ((name, simulated), points) in enumerate(groups.items())
@@ -269,17 +285,20 @@ def ladders_section(placed: Sequence[Placed]) -> Section:
     """Every ladder in one drawing, measured ones and imported ones apart."""
     ours: dict[bool, dict[str, Sequence[plots.CurveRung]]] = {}
     claimed: dict[str, list[tuple[str, Sequence[plots.CurveRung]]]] = {}
+    marks: dict[str, Mark] = {}
     scopes = []
     for at, item in enumerate(placed, 1):
         evidence = item.evidence
         if isinstance(evidence, LadderEvidence):
             plan = evidence.start.plan
             label = f"MTP{plan.depth} TP{plan.tensor_parallel} {plan.lane} ({at})"
-            ours.setdefault(evidence.simulated, {})[label] = evidence.rungs
-            scopes.append(aloud(f"({at}) {evidence.scope}", simulated=evidence.simulated))
+            ours.setdefault(evidence.simulated, {})[label] = drawn_rungs(evidence)
+            scopes.append(aloud(f"({at}) {scope_words(evidence)}", simulated=evidence.simulated))
         elif isinstance(evidence, ImportedEvidence):
             curves = [(item.label, plots.rungs_of_imported(item.rungs)) for item in evidence.ladders]
             claimed[evidence.import_id] = [curve for curve in curves if len(curve[1]) > 1]
+            marks[evidence.import_id] = mark_of(evidence)
+            scopes += [f"({at}) {sentence}" for sentence in not_publishable(evidence) if claimed[evidence.import_id]]
     blocks: list[Block] = []
     for simulated, rungs in ours.items():
         svg = plots.ladder_curve(rungs, prefix=f"all-l{int(simulated)}")
@@ -288,7 +307,7 @@ def ladders_section(placed: Sequence[Placed]) -> Section:
         for first in range(0, len(every), MOST_CURVES):
             svg = plots.ladder_curve(dict(every[first : first + MOST_CURVES]), prefix=f"all-lc{place}-{first}")
             blocks.append(
-                drawing(f"As published in {name}", svg, "Hollow is withheld, or of unknown identity.", "claimed")
+                drawing(f"As published in {name}", svg, "Hollow is withheld, or of unknown identity.", marks[name])
             )
     blocks += [Sentences((scope,)) for scope in scopes]
     said = Sentences(("No ladder was given: rates with several users are not on this page.",), "muted")
@@ -298,62 +317,27 @@ def ladders_section(placed: Sequence[Placed]) -> Section:
 def context_section(placed: Sequence[Placed]) -> Section:
     """Rate over active context, measured and imported apart."""
     measured: dict[bool, dict[str, list[tuple[int, float]]]] = {}
-    claimed: dict[str, list[tuple[int, float]]] = {}
+    claimed: dict[Mark, dict[str, list[tuple[int, float]]]] = {}
     scopes = []
     for at, item in enumerate(placed, 1):
         evidence = item.evidence
         if isinstance(evidence, ImportedEvidence):
             for point in evidence.depth_points:
                 label = f"MTP{point.depth} TP{point.tensor_parallel} ({at})"
-                claimed.setdefault(label, []).append((point.active_context_tokens, point.tok_s))
+                arms = claimed.setdefault(mark_of(evidence), {})
+                arms.setdefault(label, []).append((point.active_context_tokens, point.tok_s))
+            scopes += [f"({at}) {sentence}" for sentence in not_publishable(evidence) if evidence.depth_points]
         elif isinstance(evidence, ContextEvidence) and evidence.points:
             arms = measured.setdefault(evidence.simulated, {})
-            for label, points in arms_of(evidence.points).items():
+            for label, points in arms_of(drawn_points(evidence)).items():
                 arms[f"{label} TP{evidence.start.plan.tensor_parallel} {evidence.start.plan.lane} ({at})"] = points
             scopes.append(aloud(f"({at}) {evidence.scope}", simulated=evidence.simulated))
     blocks: list[Block] = []
     for simulated, arms in measured.items():
         svg = plots.depth_profile(arms, prefix=f"all-d{int(simulated)}")
         blocks.append(drawing("Rate over active context", svg, "", "simulated" if simulated else ""))
-    if claimed:
-        blocks.append(drawing("As published", plots.depth_profile(claimed, prefix="all-dc"), "", "claimed"))
+    for place, (mark, arms) in enumerate(claimed.items()):
+        blocks.append(drawing("As published", plots.depth_profile(arms, prefix=f"all-dc{place or ''}"), "", mark))
     blocks += [Sentences((scope,)) for scope in scopes]
     said = Sentences(("No long-context profile was given: the rate over active context is not on this page.",), "muted")
     return Section("context", "Rate over context", tuple(blocks) or (said,), "No value is interpolated.")
-
-
-def projection_section(placed: Sequence[Placed], manifest: Manifest | None, bandwidth: float | None) -> Section:
-    """A stated ceiling beside what was measured, apart from all that was."""
-    title, lead = "How much faster could it get?", "A stated ceiling: the bytes of a step over the memory's bandwidth."
-    if manifest is None:
-        said = "No projection: it needs the bytes that a step reads. Give the model's manifest with --manifest FILE."
-        return Section("projection", title, (Sentences((said,), "muted"),), lead, projected=True)
-    blocks: list[Block] = []
-    for item in placed:
-        if isinstance(item.evidence, ImportedEvidence):
-            continue
-        found = projection_of(item.evidence, manifest, bandwidth)
-        if isinstance(found, str):
-            blocks.append(Sentences((f"{item.evidence.campaign_id}: no projection, because {found}.",), "muted"))
-        else:
-            blocks += [block for projection in found for block in _projection(item.evidence, projection)]
-    nothing = Sentences(("No campaign of bench's own was given to project beside.",), "muted")
-    return Section("projection", title, tuple(blocks) or (nothing,), lead, projected=True)
-
-
-def _projection(evidence: AnyEvidence, found: Projection) -> tuple[Block, ...]:
-    path, n = f"projection.{found.pair}", _numbers(evidence)
-    head = ("pair", "ceiling, projected", "measured", "share of the ceiling", "bytes a step", "tokens a step")
-    cells: tuple[Cell, ...] = (
-        found.pair.upper(),
-        (numbers("")(f"{path}.ceiling_tok_s", found.ceiling_tok_s, 1), UNIT, " ", Chip(found.label, "warn")),
-        (n(f"pairs.{found.pair}.center", found.measured_tok_s), UNIT) if found.measured_tok_s is not None else "–",
-        share(n, f"{path}.share", found.share, 1),
-        byte_words(found.bytes_per_step.total),
-        n(f"{path}.tokens_per_step", found.tokens_per_step),
-    )
-    row = Row(cells, campaign=evidence.campaign_id)
-    parts = Facts(
-        tuple((name.replace("_", " "), byte_words(size)) for name, size in found.bytes_per_step.model_dump().items())
-    )
-    return (table(head, [row], evidence.campaign_id), parts, Sentences(tuple(found.assumptions), "muted"))

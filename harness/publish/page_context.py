@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from harness.evidence.context_schema import ContextEvidence, Point
 from harness.publish import plots
+from harness.publish.compare_held import held, held_why
 from harness.publish.page_common import sentences
 from harness.publish.page_view import (
     Block,
@@ -50,6 +51,8 @@ def context_hero(evidence: ContextEvidence, n: Numbers, why: Sequence[str]) -> H
         why = ["boundary probes compare answers and have no rate"]
     if not why and evidence.status not in ("passed", "withheld"):
         why = [f"the campaign is {evidence.status}: {evidence.conclusion}"]
+    if not why and held(evidence):
+        why = [f"the campaign is {held(evidence)} as a whole: {held_why(evidence)}"]
     if not why and not shown:
         why = [sentence for point in evidence.points for sentence in point.why][:4] or ["no context has a rate"]
     if why:
@@ -78,6 +81,13 @@ def context_sections(evidence: ContextEvidence, n: Numbers, mark: Mark, prefix: 
     return [*found, *_rows_sections(evidence, n, mark, prefix)]
 
 
+def drawn_points(evidence: ContextEvidence) -> list[Point]:
+    """The points as a curve draws them: none is shown where the campaign is held back as a whole."""
+    if not held(evidence):
+        return evidence.points
+    return [point.model_copy(update={"withheld": True}) for point in evidence.points]
+
+
 def arms_of(points: Sequence[Point]) -> dict[str, list[tuple[int, float]]]:
     """Label → (context, tokens/s) of the points that may be shown; a withheld one is in the table and the scope."""
     arms: dict[str, list[tuple[int, float]]] = {}
@@ -89,7 +99,7 @@ def arms_of(points: Sequence[Point]) -> dict[str, list[tuple[int, float]]]:
 
 def _points_section(evidence: ContextEvidence, n: Numbers, mark: Mark, prefix: str) -> Section:
     classes = list(dict.fromkeys(item.prompt_class for point in evidence.points for item in point.classes))
-    rows = []
+    rows, whole = [], held(evidence)
     for at, point in enumerate(evidence.points):
         path = f"points.{at}"
         places = {item.prompt_class: (place, item.tok_s) for place, item in enumerate(point.classes)}
@@ -102,18 +112,18 @@ def _points_section(evidence: ContextEvidence, n: Numbers, mark: Mark, prefix: s
         cells: tuple[Cell, ...] = (
             n(f"{path}.context", point.context, 0),
             point.label,
-            Chip("withheld", "bad") if point.withheld else Chip("shown", "good"),
+            Chip("withheld" if point.withheld else whole, "bad") if point.withheld or whole else Chip("shown", "good"),
             n(f"{path}.tok_s", point.tok_s),
             counts,
             n(f"{path}.tok_s_burst_exact", point.tok_s_burst_exact),
             n(f"{path}.ttft_ms", point.ttft_ms, 1, "ms"),
             *by_class,
         )
-        rows.append(Row(cells, "bad" if point.withheld else "plain"))
+        rows.append(Row(cells, "bad" if point.withheld or whole else "plain"))
     head = ("context", "server", "", "median", "equal", "burst-exact", "TTFT", *classes)
-    svg = plots.depth_profile(arms_of(evidence.points), prefix=f"{prefix}d")
+    svg = plots.depth_profile(arms_of(drawn_points(evidence)), prefix=f"{prefix}d")
     blocks: list[Block] = [
-        Sentences((evidence.scope,), "bad" if any(point.withheld for point in evidence.points) else "plain"),
+        Sentences((evidence.scope,), "bad" if any(point.withheld for point in drawn_points(evidence)) else "plain"),
         drawing("Rate over active context", svg, "A withheld context is not drawn; its rate stands above.", mark),
         table(head, rows, "tokens/s", left=(1, 2)),
     ]

@@ -1,7 +1,9 @@
 """Imported results on the page: every figure says whether it was re-derived here or is only claimed."""
 
+from dataclasses import replace
+
+from harness.evidence.imported import Basis, ImportedEvidence, ImportedLadder
 from harness.evidence.imported import Figure as ImportedFigure
-from harness.evidence.imported import ImportedEvidence, ImportedLadder
 from harness.publish.page_common import sentences
 from harness.publish.page_view import (
     Block,
@@ -19,35 +21,53 @@ from harness.publish.page_view import (
     Section,
     Sentences,
     Tone,
+    all_aloud,
+    aloud,
     byte_words,
     numbers,
     share,
     table,
 )
 
-CLAIMED: Mark = "claimed"
+
+def mark_of(evidence: ImportedEvidence, basis: Basis = Basis.CLAIMED) -> Mark:
+    """What stands at a number: its basis, and that it is simulated where a source says so."""
+    if evidence.simulated:
+        return "simulated, claimed" if basis is Basis.CLAIMED else "simulated, re-derived"
+    return "claimed" if basis is Basis.CLAIMED else "re-derived"
 
 
-def figure(path: str, found: ImportedFigure | None, digits: int = 2, unit: str = "") -> Num:
+def not_publishable(evidence: ImportedEvidence) -> list[str]:
+    """Why its numbers may not be published, worded for beside them."""
+    return [f"Not to be published: {why}" for why in evidence.not_publishable]
+
+
+def figure(path: str, found: ImportedFigure | None, of: ImportedEvidence, digits: int = 2, unit: str = "") -> Num:
     """One imported number with its basis."""
     if found is None:
         return Num(path, None, "–")
-    mark: Mark = "claimed" if found.basis == "claimed" else "re-derived"
-    return numbers(mark)(f"{path}.value", found.value, digits, unit)
+    return numbers(mark_of(of, found.basis))(f"{path}.value", found.value, digits, unit)
 
 
 def imported_view(evidence: ImportedEvidence, anchor: str, directory: str) -> CampaignView:
     """An import from its sources to what they leave unsaid."""
     why = "imported: bench has not measured this; each figure below is marked claimed or re-derived"
+    whys = [why, *not_publishable(evidence)]
+    sections = tuple(_sections(evidence, directory))
+    if evidence.simulated:
+        whys.insert(0, "it is simulated: nothing in it is a measurement")
+        sections = tuple(replace(item, blocks=all_aloud(item.blocks)) for item in sections)
+    conclusion = aloud(evidence.conclusion, simulated=evidence.simulated)
     return CampaignView(
         id=evidence.import_id,
         anchor=anchor,
         title=str(evidence.model.get("repository") or evidence.image or evidence.import_id),
         kind="imported",
         status=Chip("imported", "warn"),
-        conclusion=evidence.conclusion,
-        hero=Hero(evidence.import_id, None, why_none=(why,), scope=evidence.conclusion),
-        sections=tuple(_sections(evidence, directory)),
+        conclusion=conclusion,
+        hero=Hero(evidence.import_id, None, why_none=tuple(whys), scope=conclusion),
+        sections=sections,
+        simulated=evidence.simulated,
     )
 
 
@@ -66,18 +86,18 @@ def _speed(evidence: ImportedEvidence) -> Section:
             (
                 item.label,
                 "–" if item.tensor_parallel is None else f"TP{item.tensor_parallel}",
-                figure(f"servers.{at}.class_balanced_median", item.class_balanced_median),
-                figure(f"servers.{at}.ttft_ms", item.ttft_ms, 2),
+                figure(f"servers.{at}.class_balanced_median", item.class_balanced_median, evidence),
+                figure(f"servers.{at}.ttft_ms", item.ttft_ms, evidence),
                 str(item.rows),
             )
         )
         for at, item in enumerate(evidence.servers)
     ]
-    blocks: list[Block] = []
+    blocks: list[Block] = _beside(evidence)
     centers = []
     for name, center in evidence.centers.items():
-        spread = share(numbers(center.basis.value), f"spreads.{name}", evidence.spreads.get(name))
-        centers.append(Row((name.upper(), figure(f"centers.{name}", center), spread)))
+        spread = share(numbers(mark_of(evidence, center.basis)), f"spreads.{name}", evidence.spreads.get(name))
+        centers.append(Row((name.upper(), figure(f"centers.{name}", center, evidence), spread)))
     if centers:
         blocks.append(table(("pair", "center, tokens/s", "spread"), centers))
     if rows:
@@ -90,7 +110,7 @@ def _speed(evidence: ImportedEvidence) -> Section:
                 (
                     name,
                     *(
-                        figure(f"servers.{at}.class_medians.{name}", item.class_medians.get(name))
+                        figure(f"servers.{at}.class_medians.{name}", item.class_medians.get(name), evidence)
                         for at, item in enumerate(evidence.servers)
                     ),
                 )
@@ -98,18 +118,27 @@ def _speed(evidence: ImportedEvidence) -> Section:
             for name in classes
         ]
         blocks.append(table(("class", *(item.label for item in evidence.servers)), per_class, "tokens/s"))
-    return Section("speed", "Speed", tuple(blocks) or (Sentences(("The files hold no speed.",), "muted"),))
+    if not centers and not rows and not classes:
+        return Section("speed", "Speed", (Sentences(("The files hold no speed.",), "muted"),))
+    return Section("speed", "Speed", tuple(blocks))
+
+
+def _beside(evidence: ImportedEvidence) -> list[Block]:
+    """What must be read before a number."""
+    said = not_publishable(evidence)
+    return [Sentences(tuple(said), "bad")] if said else []
 
 
 def _gates(evidence: ImportedEvidence) -> Section:
     rows, missed = [], []
     for at, gate in enumerate(evidence.gates):
-        mark: Mark = "claimed" if gate.basis == "claimed" else "re-derived"
-        n = numbers(mark)
+        claimed = gate.basis is Basis.CLAIMED
+        n = numbers(mark_of(evidence, gate.basis))
         says: Part = Chip("not said", "muted")
         if gate.passed is not None:
             says = Chip(
-                "passes" if gate.passed else "fails", "warn" if gate.passed and mark == CLAIMED else _tone(gate.passed)
+                "passes" if gate.passed else "fails",
+                "warn" if gate.passed and (claimed or evidence.simulated) else _tone(gate.passed),
             )
         counts: Cell = "–"
         if gate.exact is not None and gate.total is not None:
@@ -128,12 +157,12 @@ def _tone(passed: bool) -> Tone:
 
 
 def _ladders(evidence: ImportedEvidence) -> Section:
-    blocks = [_ladder(ladder, at) for at, ladder in enumerate(evidence.ladders)]
+    blocks = [*_beside(evidence), *(_ladder(evidence, ladder, at) for at, ladder in enumerate(evidence.ladders))]
     return Section("rungs", "Users at once", tuple(blocks), "Rungs as published; no per-request rows are public.")
 
 
-def _ladder(ladder: ImportedLadder, place: int) -> Block:
-    n, rows = numbers(CLAIMED), []
+def _ladder(evidence: ImportedEvidence, ladder: ImportedLadder, place: int) -> Block:
+    n, rows = numbers(mark_of(evidence)), []
     for at, rung in enumerate(ladder.rungs):
         path = f"ladders.{place}.rungs.{at}"
         state = {True: Chip("withheld", "bad"), False: Chip("shown", "muted"), None: Chip("not said", "warn")}[
@@ -147,7 +176,7 @@ def _ladder(ladder: ImportedLadder, place: int) -> Block:
 
 
 def _depth(evidence: ImportedEvidence) -> Section:
-    n = numbers(CLAIMED)
+    n = numbers(mark_of(evidence))
     rows = [
         Row(
             (
@@ -162,7 +191,7 @@ def _depth(evidence: ImportedEvidence) -> Section:
     return Section(
         "depth",
         "Rate over context",
-        (table(("active context, tokens", "depth", "cards", "tokens/s"), rows, left=(1, 2)),),
+        (*_beside(evidence), table(("active context, tokens", "depth", "cards", "tokens/s"), rows, left=(1, 2))),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from harness.evidence.ladder_schema import LadderAttempt, LadderEvidence
 from harness.measure.ladder import Rung
 from harness.publish import plots
+from harness.publish.compare_held import held, held_why
 from harness.publish.page_common import sentences
 from harness.publish.page_view import (
     Block,
@@ -30,6 +31,9 @@ METRIC = (
     "Sum of all completion tokens over the time from the barrier to the last byte, prefill and ramp included; median "
     "of passes 2 and later."
 )
+EXACT = "Exact in every pass:"
+"""What a scope says of the rungs without a miss"""
+HELD = {"withheld": "withheld", "rejected": "rejected", "no verdict": "without a verdict"}
 MANY_SITES = 24
 MANY_PASSES = 6
 """whose rates still fit beside the number"""
@@ -46,6 +50,8 @@ def ladder_hero(evidence: LadderEvidence, n: Numbers, why: Sequence[str]) -> Her
     shown = [rung for rung in evidence.rungs if not rung.withheld and rung.tok_s is not None]
     if not why and evidence.status not in ("passed", "withheld"):
         why = [f"the ladder is {evidence.status}: {evidence.conclusion}"]
+    if not why and held(evidence):
+        why = [f"the ladder is {held(evidence)} as a whole: {held_why(evidence)}"]
     if not why and not shown:
         why = [sentence for rung in evidence.rungs for sentence in rung.why][:4] or ["no rung has a published rate"]
     gates: list[tuple[Part, ...]] = []
@@ -53,7 +59,7 @@ def ladder_hero(evidence: LadderEvidence, n: Numbers, why: Sequence[str]) -> Her
         counts = (n(f"gates.{at}.exact", gate.exact, 0), "/", n(f"gates.{at}.total", gate.total, 0))
         gates.append((Chip(gate.name, "good" if gate.passed else "bad"), *counts, f" {gate.subject}"))
     if why:
-        return Hero(ladder_name(evidence), None, gates=tuple(gates), why_none=tuple(why), scope=evidence.scope)
+        return Hero(ladder_name(evidence), None, gates=tuple(gates), why_none=tuple(why), scope=scope_words(evidence))
     top = shown[-1]
     path = f"rungs.c{top.rung}"
     exact: tuple[Part, ...] = (
@@ -94,12 +100,30 @@ def ladder_sections(evidence: LadderEvidence, n: Numbers, mark: Mark, prefix: st
     ]
 
 
-def _shown(rung: Rung) -> tuple[Part, ...]:
-    return (Chip("withheld", "bad") if rung.withheld else Chip("shown", "good"),)
+def drawn_rungs(evidence: LadderEvidence) -> list[Rung]:
+    """The rungs as a curve draws them: all of them hollow where the ladder is held back as a whole."""
+    if not held(evidence):
+        return evidence.rungs
+    return [rung.model_copy(update={"withheld": True}) for rung in evidence.rungs]
+
+
+def scope_words(evidence: LadderEvidence) -> str:
+    """The scope; of a ladder that is held back as a whole it says so before it names any rung."""
+    word = held(evidence)
+    if not word:
+        return evidence.scope
+    said = evidence.scope.replace(EXACT, "Equal to their own oracle in every pass, and not to be shown:")
+    return f"No rung may be shown, because the whole ladder is {HELD[word]}: {held_why(evidence)}. {said}"
+
+
+def _shown(evidence: LadderEvidence, rung: Rung) -> tuple[Part, ...]:
+    if rung.withheld:
+        return (Chip("withheld", "bad"),)
+    return (Chip(held(evidence), "bad") if held(evidence) else Chip("shown", "good"),)
 
 
 def _rungs_section(evidence: LadderEvidence, n: Numbers, mark: Mark, prefix: str) -> Section:
-    rows = []
+    rows, whole = [], held(evidence)
     for rung in evidence.rungs:
         path = f"rungs.c{rung.rung}"
         graphs = {True: "captured", False: "not captured", None: "–"}[rung.captured]
@@ -108,7 +132,7 @@ def _rungs_section(evidence: LadderEvidence, n: Numbers, mark: Mark, prefix: str
             Row(
                 (
                     f"c{rung.rung}",
-                    _shown(rung),
+                    _shown(evidence, rung),
                     n(f"{path}.tok_s", rung.tok_s, 1),
                     (n(f"{path}.exact", rung.exact, 0), "/", n(f"{path}.total", rung.total, 0)),
                     share(n, f"{path}.divergence_bound", rung.divergence_bound, 3),
@@ -117,14 +141,16 @@ def _rungs_section(evidence: LadderEvidence, n: Numbers, mark: Mark, prefix: str
                     minority,
                     graphs,
                 ),
-                "bad" if rung.withheld else "plain",
+                "bad" if rung.withheld or whole else "plain",
             )
         )
     head = ("users", "", "rate", "equal", "bound 95 %", "steady", "warm-up", "min%", "graphs")
-    svg = plots.ladder_curve({ladder_name(evidence): evidence.rungs}, prefix=f"{prefix}l")
+    svg = plots.ladder_curve({ladder_name(evidence): drawn_rungs(evidence)}, prefix=f"{prefix}l")
     hollow = "A hollow point is withheld: an answer of that rung left its oracle, or the client was in the way."
+    if whole:
+        hollow = f"Every point is hollow, because the whole ladder is {HELD[whole]}."
     blocks: list[Block] = [
-        Sentences((evidence.scope,), "bad" if any(rung.withheld for rung in evidence.rungs) else "plain"),
+        Sentences((scope_words(evidence),), "bad" if any(rung.withheld for rung in drawn_rungs(evidence)) else "plain"),
         drawing("Rate against users", svg, hollow, mark),
         table(head, rows, RATE, left=(0, 1, 8)),
     ]

@@ -61,11 +61,11 @@ def strict_hero(evidence: Evidence, n: Numbers, why: Sequence[str]) -> Hero:
     )
 
 
-def strict_sections(evidence: Evidence, n: Numbers, mark: Mark, prefix: str) -> list[Section]:
-    """Everything that the rows of a strict campaign say."""
+def strict_sections(evidence: Evidence, n: Numbers, mark: Mark, prefix: str, why: Sequence[str]) -> list[Section]:
+    """Everything that the rows of a strict campaign say. ``why``: why none of it may be published."""
     attempts = list(latest(evidence).values())
     return [
-        _pairs_section(evidence, n),
+        _pairs_section(evidence, n, why),
         _classes_section(attempts, n),
         _prompts_section(attempts, n, mark, prefix),
         _timeline_section(attempts, mark, prefix),
@@ -75,7 +75,7 @@ def strict_sections(evidence: Evidence, n: Numbers, mark: Mark, prefix: str) -> 
     ]
 
 
-def _pairs_section(evidence: Evidence, n: Numbers) -> Section:
+def _pairs_section(evidence: Evidence, n: Numbers, why: Sequence[str]) -> Section:
     rows = []
     for pair in evidence.pairs:
         path = f"pairs.{pair.name}"
@@ -96,7 +96,7 @@ def _pairs_section(evidence: Evidence, n: Numbers) -> Section:
             )
         )
     head = ("pair", "center", "server a", "server b", "spread", "burst-exact", "TTFT a", "TTFT b", "accepted", "length")
-    blocks: list[Block] = [_withheld_note(evidence)] if evidence.withheld else []
+    blocks: list[Block] = [_withheld_note(evidence, why)] if evidence.withheld or why else []
     blocks.append(table(head, rows, f"{RATE} unless a unit stands beside the figure"))
     blocks += sentences([note for pair in evidence.pairs for note in pair.notes], "warn", "notes")
     lead = (
@@ -106,8 +106,10 @@ def _pairs_section(evidence: Evidence, n: Numbers) -> Section:
     return Section("speed", "Speed of each pair", tuple(blocks), lead)
 
 
-def _withheld_note(evidence: Evidence) -> Sentences:
-    return Sentences((f"These speeds were measured and are not to be published: {evidence.status}.",), "bad")
+def _withheld_note(evidence: Evidence, why: Sequence[str]) -> Sentences:
+    were = "simulated" if evidence.simulated else "measured"
+    because = "; ".join(why) or f"the campaign is {evidence.status}"
+    return Sentences((f"These speeds were {were} and are not to be published: {because}.",), "bad")
 
 
 def _classes_section(attempts: Sequence[Attempt], n: Numbers) -> Section:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 Tone = Literal["good", "bad", "warn", "muted", "plain"]
-Mark = Literal["", "simulated", "claimed", "re-derived"]
+Mark = Literal["", "simulated", "claimed", "re-derived", "simulated, claimed", "simulated, re-derived"]
 
 
 @dataclass(frozen=True)

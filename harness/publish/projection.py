@@ -14,7 +14,7 @@ from harness.evidence.schema import Attempt, Evidence, Pair
 from harness.lanes import Strict
 from harness.models import Manifest, Weights
 from harness.plan import ServerPlan
-from harness.publish.configuration import argument
+from harness.publish.configuration import argument, cards_of
 
 LABEL: Literal["projected, not measured"] = "projected, not measured"
 B70_BYTES_S = 608e9
@@ -232,13 +232,11 @@ def _assumptions(
 
 def bandwidth_of(evidence: AnyEvidence) -> tuple[float, str] | None:
     """Bytes/s of one card and where that figure is from; None where the memory isn't a B70's."""
-    start = evidence.start
-    servers = [attempt.server for attempt in evidence.attempts if attempt.server is not None]
-    environments = [server.applied.env for server in servers if server.applied is not None]
-    on_cards = bool(environments) and all(env.get("VLLM_TARGET_DEVICE") == "xpu" for env in environments)
-    if start.plan.engine not in ("docker", "process") or not on_cards or not start.host.value("cards"):
+    cards = cards_of(evidence)
+    if not cards.present or (cards.ids and not cards.b70):
         return None
-    return B70_BYTES_S, "608 GB/s a card, the figure of an Arc Pro B70, which was not measured here"
+    said = "608 GB/s a card, the figure of an Arc Pro B70, which was not measured here"
+    return B70_BYTES_S, said if cards.b70 else f"{said}; that the cards are B70s is assumed, no device id is recorded"
 
 
 def projection_of(evidence: AnyEvidence, manifest: Manifest, bandwidth: float | None = None) -> list[Projection] | str:

@@ -32,10 +32,24 @@ def dead() -> str:
 def items(cwd: Path, *words: str) -> list[dict[str, str]]:
     done = bench("clean", *words, "--json", cwd=cwd)
     assert (done.code, done.err) == (0, ""), done
-    return list(json.loads(done.out)["items"])
+    return [item for item in json.loads(done.out)["items"] if item["what"] != NO_ENGINE["what"]]
 
 
-def test_nothing(tmp_path: Path) -> None:
+NO_ENGINE = {"what": "containers", "campaign": "", "state": "kept"}
+"""What stands in the list where no Docker engine answers, beside why"""
+
+
+def test_without_an_engine_containers_are_unknown_and_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    done = bench("clean", "--json", f"none-{uuid4().hex}", cwd=tmp_path)
+    (item,) = json.loads(done.out)["items"]
+    assert done.code == 0
+    assert "the Docker engine can't be reached" in item.pop("why")
+    assert item == NO_ENGINE
+
+
+@pytest.mark.docker
+def test_nothing(docker_client: Any, tmp_path: Path) -> None:
     done = bench("clean", f"none-{uuid4().hex}", cwd=tmp_path)
     assert (done.code, done.out) == (0, "nothing is left of any campaign\n")
 

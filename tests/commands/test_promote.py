@@ -59,6 +59,31 @@ def test_new_then_check_then_an_edit_by_hand(typed: Typed, tmp_path: Path, tiny:
     assert sorted(item.name for item in tmp_path.iterdir()) == ["f.json", "tiny"]
 
 
+def test_a_typed_entry_beside_a_measured_one_is_refused(typed: Typed, tmp_path: Path, tiny: Path) -> None:
+    typed("promote", "--new", "f.json", tiny)
+    path = tmp_path / "f.json"
+    family = json.loads(path.read_bytes())
+    made_up = json.loads(json.dumps(family["run_measurements"][1]))
+    made_up |= {"id": "made-up", "metrics": made_up["metrics"] | {"decode_tok_s": [999.0, 999.0]}}
+    family["run_measurements"].append(made_up)
+    path.write_text(json.dumps(family, indent=1), "utf-8")
+    before = path.read_bytes()
+    for words in (["--check"], []):
+        done = typed("promote", "--family", "f.json", tiny, *words)
+        assert done.code == 1 and "run_measurements[made-up] is a second entry" in done.sentence
+        assert path.read_bytes() == before
+
+
+def test_a_file_keeps_its_mode(typed: Typed, tmp_path: Path, tiny: Path) -> None:
+    typed("promote", "--new", "f.json", tiny)
+    path = tmp_path / "f.json"
+    for mode in (0o600, 0o664):
+        path.write_text(path.read_text("utf-8").replace('"G1 12/12"', '"G1 13/12"'), "utf-8")
+        path.chmod(mode)
+        assert "is now what the evidence gives" in typed("promote", "--family", "f.json", "tiny").out
+        assert path.stat().st_mode & 0o777 == mode
+
+
 def test_json_for_a_machine(typed: Typed, tiny: Path) -> None:
     made = json.loads(typed("promote", "--new", "f.json", tiny, "--json").out)
     assert (made["created"], made["written"], made["changes"]) == (True, True, [])

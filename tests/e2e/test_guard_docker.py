@@ -39,10 +39,10 @@ def test_probes_pass_and_the_campaign_goes_on(
         host = attempt["server"]["host"]
         assert [fault["what"] for fault in host["boot"]["faults"]] == ["fault response"]
         (probe,) = host["probes"]
-        assert (probe["name"], probe["passed"], probe["told"]["name"]) == ("compute on card 77", True, "cpu")
+        assert (probe["name"], probe["passed"], probe["told"]["name"]) == ("compute on card 77 (cpu)", True, "cpu")
         (gate,) = [gate for gate in attempt["gates"] if gate["name"] == "host"]
         assert gate["passed"]
-        said = "kernel log: 1 fault on this boot before the campaign; passed since: compute on card 77"
+        said = "kernel log: 1 fault on this boot before the campaign; passed since: compute on card 77 (cpu)"
         assert gate["notes"][0] == said
     assert containers(docker_client, campaign.out) == []
     assert_verifies(campaign.directory, evidence["status"])
@@ -54,6 +54,6 @@ def test_a_probe_that_does_not_pass_refuses_the_campaign(
     campaign = bench(tmp_path / "out", *faulted(quick, tmp_path, memory="24m"), "--mtp", "0", plain=True)
     assert campaign.finish(240) == 2
     (sentence,) = campaign.stderr.splitlines()
-    assert "the probe compute on card 77 has not passed: " in sentence
+    assert "the probe compute on card 77 (cpu) has not passed: " in sentence
     assert sentence.endswith("; start the host again, then this campaign")
     assert list(campaign.out.iterdir()) == [], "nothing was started"

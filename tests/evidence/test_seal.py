@@ -248,12 +248,14 @@ def test_commands_from_a_new_key_to_a_refused_edit(tmp_path: Path) -> None:
     bench("seal", "--new-key", "other", cwd=tmp_path)
     missing = bench("verify", directory, "--signed-by", "mine.pub", cwd=tmp_path)
     assert missing.code == 1
-    assert "seal.dsse.json is missing, so nobody signed this campaign" in missing.out
+    assert "seal.dsse.json is missing; ask who recorded the campaign for its seal" in missing.out
 
     done = bench("seal", directory, "--key", "mine", cwd=tmp_path)
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines()[0].endswith(f"seal.dsse.json: signed by key id {made['key_id']}")
     assert verify(directory).problems == []
+    again = bench("seal", directory, "--key", "other", cwd=tmp_path)
+    assert again.code == 64 and "is there already, and a seal is never replaced" in again.sentence
     for by in ("mine.pub", "mine", made["key_id"], made["key_id"].upper()):
         done = bench("verify", directory, "--signed-by", by, cwd=tmp_path)
         assert done.code == 0 and done.out.splitlines()[-1].endswith("the signature holds"), done
@@ -286,7 +288,7 @@ def test_what_is_not_sealed(tmp_path: Path) -> None:
         (("seal", directory, "--key", "absent"), 64, "key absent can't be read"),
         (("seal", directory, "--key", "mine", "-o", directory / "x"), 64, "would lie inside the campaign"),
         (("verify", directory, "--seal", "x"), 64, "--seal and --issuer say how a seal is checked"),
-        (("verify", directory, "--signed-by", "absent"), 64, "key absent can't be read"),
+        (("verify", directory, "--signed-by", "absent"), 64, "--signed-by absent is neither a file nor a key id"),
     ):
         done = bench(*words, cwd=tmp_path)
         assert done.code == code and sentence in done.sentence, done

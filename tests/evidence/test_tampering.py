@@ -3,12 +3,13 @@
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import zstandard
@@ -291,6 +292,51 @@ def test_edited_log_and_server_record(tmp_path: Path) -> None:
     first = problems_of(campaign)[0]
     assert first.startswith("mtp0-b/server.json: the start of the server is ")
     assert "s before the start of the attempt (check place)" in first
+
+
+@pytest.mark.parametrize("framing", ["http", "body"])
+def test_an_answer_of_another_status_than_200_is_genuine(tmp_path: Path, framing: Literal["http", "body"]) -> None:
+    campaign = recorded.copy("tiny", tmp_path)
+    log = campaign / "attempts/mtp3-a" / store.LOG
+    said = b'"POST /v1/completions HTTP/1.1" '
+    log.write_bytes(log.read_bytes().replace(said + b"200 OK", said + b"503 Service Unavailable", 1))
+    events = journal.load(campaign)
+    files = load_attempts(campaign, events)
+    item = next(item for item in files if item.label == "mtp3-a")
+    assert item.capture is not None
+    first = next(exchange for _, exchange in item.capture.exchanges if b"POST /v1/completions" in exchange.request)
+    assert [problem for problem in cross_checks(load_start(events), events, files) if "(check log)" in problem]
+    if framing == "http":
+        first.data = first.data.replace(b"HTTP/1.1 200 OK", b"HTTP/1.1 503 XX", 1)
+    else:
+        first.framing, first.status = framing, 503
+    assert cross_checks(load_start(events), events, files) == []
+
+
+def test_a_wall_clock_set_forward_in_a_canary_is_genuine(tmp_path: Path) -> None:
+    """The server's own sum of durations is by the wall clock, so it grows by the step."""
+    campaign, step_s = recorded.copy("tiny", tmp_path), 60
+    path = campaign / "attempts" / SUITE
+    records, genuine = lines_of(path), lines_of(path)
+    number = next(r["n"] for r in records if r["kind"] == "begin" and r["for"] == "canary" and r["stage"] == "after")
+    place = next(at for at, r in enumerate(records) if r["kind"] == "end" and r["n"] == number)
+    total = re.compile(r"^(vllm:e2e_request_latency_seconds_sum\S* )(\S+)$", re.MULTILINE)
+    grown = 0
+    for record in records[place:]:
+        for name in ("t0_wall_ns", "end_wall_ns", "at_wall_ns"):
+            if name in record:
+                record[name] += step_s * 10**9
+        if record.get("name") == "metrics-after":
+            record["body"], grown = total.subn(lambda m: f"{m[1]}{float(m[2]) + step_s}", record["body"])
+    assert grown == 1
+    write_lines(path, records)
+    assert problems_of(campaign) == []
+    # The same sum without a step is still an answer that came sooner than the server was done with it.
+    for record, other in zip(genuine, records, strict=True):
+        if record.get("name") == "metrics-after":
+            record["body"] = other["body"]
+    write_lines(path, genuine)
+    assert any("(check durations)" in problem for problem in problems_of(campaign))
 
 
 def test_every_check_is_shown_to_find_something() -> None:

@@ -157,6 +157,23 @@ def test_journal_since_the_start(read, began: Moment) -> None:  # type: ignore[n
     assert [fault.text for fault in log.faults()] == [new]
 
 
+STEP_S = 3600
+
+
+def test_a_clock_that_was_set_forward_hides_no_line(read, began: Moment, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """The line was dated by the clock of then, an hour behind; the journal gives what its --since asks for."""
+    began = began.model_copy(update={"realtime_ns": began.realtime_ns - STEP_S * 10**9})
+    dated = began.realtime_ns // 10**9 + 20
+    asked = "since=${*##*--since=@}; since=${since%% *}"
+    show = f"[ $since -le {dated} ] && printf '%s' '{here(FIRST, 40)}'; printf '%s' '{here(BENIGN, 1)}'"
+    journal = f"case \"$*\" in *'-n 1'*) printf '%s' '{here(BENIGN, 1)}';; *) {asked}; {show};; esac"
+    log = read(began, journal=journal)
+    assert (log.state, [fault.text for fault in log.faults()]) == ("measured", [FIRST])
+    before, after = (time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(dated + shift)) for shift in (-30, 0))
+    path = saved(tmp_path, f"{before} host kernel: quiet", f"{after} host kernel: {FIRST}")
+    assert [fault.what for fault in read_kernel_log(began, file=path).faults()] == ["fault response"]
+
+
 def test_a_quiet_journal_is_clean_only_when_it_can_be_read(read, began: Moment) -> None:  # type: ignore[no-untyped-def]
     assert read(began, journal=journal_of(here("quiet", 90))).state == "measured"
     empty = read(began, journal="exit 0")

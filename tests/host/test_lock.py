@@ -1,5 +1,6 @@
 """Locks that end with their process, between two real processes."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import BenchError
+from harness.host import lock as lock_module
 from harness.host.lock import Locks, card_locks
 
 HOLD = """
@@ -76,6 +78,30 @@ def test_directory_is_its_own_lock_and_keeps_its_name(tmp_path: Path) -> None:
             raise AssertionError("not reached")
     with Locks([campaign, campaign]):
         assert list(campaign.iterdir()) == []
+
+
+def test_a_listing_that_looks_for_a_moment_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends exactly within the wait, so that no clock decides the test."""
+    listing = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(listing, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    waits: list[float] = []
+
+    def ends(seconds: float) -> None:
+        waits.append(seconds)
+        os.close(listing)
+
+    monkeypatch.setattr(lock_module, "sleep", ends)
+    with Locks([tmp_path]):
+        assert waits == [0.05]
+
+
+def test_a_card_that_is_taken_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(lock_module, "sleep", waits.append)
+    for path, count in ((tmp_path / "card.lock", 0), (tmp_path, 1)):
+        with Locks([path]), pytest.raises(BenchError, match="is in use"), Locks([path]):
+            raise AssertionError("not reached")
+        assert len(waits) == count
 
 
 def test_lock_that_can_not_be_opened(tmp_path: Path) -> None:

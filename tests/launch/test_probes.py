@@ -6,10 +6,12 @@ from uuid import uuid4
 
 import pytest
 
+from harness.errors import LaunchError
 from harness.lanes import load_lane
 from harness.launch.docker import list_ours
 from harness.launch.probes import (
     SIDES,
+    TARGET,
     Probe,
     all_reduce_probe,
     card_probes,
@@ -155,8 +157,12 @@ def test_probes_of_two_cards() -> None:
     plan = server_plan(
         lane, label="mtp0-a", depth=0, tensor_parallel=2, shape="strict", engine="docker", cards="0,1", site_env=site
     )
-    probes = card_probes(plan, "ZE_AFFINITY_MASK")
-    assert [probe.name for probe in probes] == ["compute on card 0", "compute on card 1", "all-reduce over 2 cards"]
+    probes = card_probes(plan, "ZE_AFFINITY_MASK", image_env={TARGET: "cpu"}, cards=["0000:03:00.0", "0000:83:00.0"])
+    assert [probe.name for probe in probes] == [
+        "compute on card 0 (xpu)",
+        "compute on card 1 (xpu)",
+        "all-reduce over 2 cards (xpu)",
+    ]
     assert [probe.call.env["ZE_AFFINITY_MASK"] for probe in probes] == ["0", "1", "0,1"]
     assert [probe.call.program for probe in probes] == ["compute.py", "compute.py", "all_reduce.py"]
     for probe in probes:
@@ -164,3 +170,22 @@ def test_probes_of_two_cards() -> None:
         assert probe.call.host["devices"] == ["/dev/dri:/dev/dri:rwm"]
         assert probe.call.host["cap_add"] == ["SYS_PTRACE"] and probe.call.host["ipc_mode"] == "host"
         assert "CCL_ATL_TRANSPORT" in probe.call.env and "TRITON_CACHE_DIR" not in probe.call.env
+
+
+@pytest.mark.parametrize(("target", "said"), [(None, "not set"), ("cpu", "cpu"), ("cuda", "cuda")])
+def test_a_probe_reaches_the_card_or_is_none(target: str | None, said: str) -> None:
+    """The target may stand in the image alone; without it no probe computes on the CPU in a card's name."""
+    lane = load_lane("qwen35-4b-w4a16")
+    plan = server_plan(lane, label="mtp0-a", depth=0, tensor_parallel=1, shape="strict", engine="docker", cards="0")
+    env = {name: value for name, value in plan.env.items() if name != TARGET}
+    bare = plan.model_copy(update={"env": env | ({} if target is None else {TARGET: target})})
+    with pytest.raises(LaunchError, match=f"mtp0-a is given cards, but {TARGET} is {said}"):
+        card_probes(bare, "ZE_AFFINITY_MASK", image_env={TARGET: "xpu"} if target else {})
+    (probe,) = card_probes(plan.model_copy(update={"env": env}), "ZE_AFFINITY_MASK", image_env={TARGET: "xpu"})
+    assert (probe.name, probe.call.arguments[0]) == ("compute on card 0 (xpu)", "xpu")
+    assert plan.container is not None
+    without = bare.model_copy(update={"container": plan.container.model_copy(update={"devices": []})})
+    (probe,) = card_probes(without, "ZE_AFFINITY_MASK", image_env={})
+    assert (probe.name, probe.call.arguments[0]) == ("compute on card 0 (cpu)", "cpu")
+    with pytest.raises(LaunchError, match="is given cards"):
+        card_probes(without, "ZE_AFFINITY_MASK", image_env={}, cards=["0000:03:00.0"])

@@ -132,6 +132,27 @@ def test_what_is_not_shown_is_unknown_and_contradicts_nothing(part: str, name: s
     assert resolved_differences(plan(3), found) == []
 
 
+SYNTHETIC = "the server accepts drafts synthetically (rejection_sample_method), which measures nothing"
+
+
+@pytest.mark.parametrize(
+    ("changes", "more"),
+    [
+        ({"num_speculative_tokens": None}, []),
+        ({"num_speculative_tokens": None, "method": None}, []),
+        ({"num_speculative_tokens": 1}, ["the server's speculative depth is 1, asked was 3"]),
+        (
+            {"num_speculative_tokens": None, "method": "ngram"},
+            ["the server speculates by ngram, asked was qwen3_5_mtp"],
+        ),
+    ],
+)
+def test_synthetic_acceptance_is_found_whatever_else_is_shown(changes: dict[str, Any], more: list[str]) -> None:
+    info = body("mtp3-eager")
+    info["vllm_config"]["speculative_config"] |= changes | {"rejection_sample_method": "synthetic"}
+    assert resolved_differences(plan(3), shown(info)) == [*more, SYNTHETIC]
+
+
 def test_speculation_that_is_gone() -> None:
     info = body("mtp3-eager")
     info["vllm_config"]["speculative_config"] = None
@@ -166,6 +187,52 @@ def test_cudagraph_mode(value: object, name: str) -> None:
     asked = plan(compiles=True, more=["--compilation-config", '{"cudagraph_mode":"FULL_DECODE_ONLY"}'])
     wrong = [] if name == "FULL_DECODE_ONLY" else [f"the server's cudagraph_mode is {name}, asked was FULL_DECODE_ONLY"]
     assert resolved_differences(asked, found) == wrong
+
+
+WORKER = b"(Worker_TP0 pid=77) WARNING 01-01 00:00:00 [compilation.py:1459] "
+NOT_ALWAYS = WORKER + b"CUDAGraphMode.FULL_DECODE_ONLY is not supported with "
+DOWNGRADES = [
+    (NOT_ALWAYS + b"X backend (support: NEVER); setting cudagraph_mode=PIECEWISE because attention is\n", "PIECEWISE"),
+    (NOT_ALWAYS + b"spec-decode for attention backend X (support: Y); setting cudagraph_mode=NONE\n", "NONE"),
+    (
+        NOT_ALWAYS + b"X; setting cudagraph_mode=FULL_AND_PIECEWISE\n" + NOT_ALWAYS + b"setting cudagraph_mode=NONE",
+        "NONE",
+    ),
+    (
+        WORKER + b"at runtime. Overriding cudagraph_mode from FULL_DECODE_ONLY to PIECEWISE for reliability.\n",
+        "PIECEWISE",
+    ),
+    (WORKER + b"Pooling models do not support it. Overriding cudagraph_mode to PIECEWISE.\n", "PIECEWISE"),
+    (WORKER + b"Runner V2. Overriding cudagraph_mode FULL_DECODE_ONLY to NONE.\n", "NONE"),
+    (
+        WORKER + b"Cudagraph mode CUDAGraphMode.FULL_DECODE_ONLY requires it. Overriding to CUDAGraphMode.NONE.\n",
+        "NONE",
+    ),
+    (WORKER + b"Setting cudagraph_mode to NONE. Hint: consider setting cudagraph_mode to FULL.\n", "NONE"),
+    (WORKER + b"XPU Graph is not supported in the current PyTorch version, disabling cudagraph_mode.\n", "NONE"),
+    (WORKER + b"Skipping CUDA graph capture. To turn on CUDA graph capture, ensure `cudagraph_mode` was not\n", "NONE"),
+    (WORKER + b"Skipping encoder and decoder CUDA graph capture. To enable encoder capture\n", "NONE"),
+    (WORKER + b"This is equivalent to setting -cc.mode=none -cc.cudagraph_mode=none\n", "FULL_DECODE_ONLY"),
+    (
+        WORKER + b"not supported; please try cudagraph_mode=PIECEWISE. Overriding max_num_seqs to 3\n",
+        "FULL_DECODE_ONLY",
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "mode"), DOWNGRADES)
+def test_a_graph_mode_that_the_worker_replaced(line: bytes, mode: str) -> None:
+    """``/server_info`` and the engine's line still show what was asked."""
+    info = body("mtp0-compiled")
+    info["vllm_config"]["compilation_config"]["cudagraph_mode"] = [2, 0]
+    engine = log("mtp0-compiled").replace(b"<CUDAGraphMode.NONE", b"<CUDAGraphMode.FULL_DECODE_ONLY")
+    asked = plan(compiles=True, more=["--compilation-config", '{"cudagraph_mode":"FULL_DECODE_ONLY"}'])
+    wrong = [] if mode == "FULL_DECODE_ONLY" else [f"the server's cudagraph_mode is {mode}, asked was FULL_DECODE_ONLY"]
+    for found in (shown(info, engine + line), resolve(None, engine + line, ENV), shown(info, line)):
+        assert found.cudagraph_mode == mode
+        assert resolved_differences(asked, found) == wrong
+    # What came before the engine's own line is in that line already.
+    assert shown(info, line + b"\n" + engine).cudagraph_mode == "FULL_DECODE_ONLY"
 
 
 def test_inductor_settings_and_a_compilation_that_is_off() -> None:

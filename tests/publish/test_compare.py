@@ -162,7 +162,9 @@ def test_marks_stand_wherever_a_number_stands(one: Any, two: Any, said: str) -> 
         assert pair.verdict.endswith(f"({said})")
         for figure in [pair.center, pair.ttft, *pair.classes, *pair.prompts]:
             assert figure.mark() == f" ({said})"
-    assert found.fail_below is not None and all(line.endswith(f"({said})") for line in found.fail_below.sentences)
+    assert found.fail_below is not None
+    figures = [line for line in found.fail_below.sentences if line.startswith("mtp")]
+    assert len(figures) == 2 and all(line.endswith(f"({said})") for line in figures)
     words = {word.split()[1] for word in said.split(", ")}
     lines = [line for line in text_of(found).splitlines() if line.startswith("│") and " tokens/s" in line]
     assert len(lines) == 2 * (1 + 6 + 12)
@@ -210,6 +212,69 @@ def test_fail_below_asks_every_point_estimate(limit: float, code: int) -> None:
     want = 1 if ratio.value < limit else 0
     assert found.fail_below.exit_code == want and (limit in (0.98, 0.95)) == (code == 1)
     assert len(found.fail_below.sentences) == 2
+
+
+FAILED = {"status": Status.WITHHELD, "gates": [gate("G3", False, 2)]}
+ATTACHED = {
+    "change": lambda start: start.model_copy(update={"plan": start.plan.model_copy(update={"engine": "attach"})})
+}
+LIMITS: list[tuple[Any, Any, int, str]] = [
+    ({}, {}, 0, "mtp0: "),
+    ({}, FAILED, 1, "a gate of B failed (G3 of x vs y); its speed may not be published, so no ratio passes"),
+    ({}, {"gates": [gate("G3", False, 2)]}, 1, "a gate of B failed (G3 of x vs y); "),
+    ({}, {"status": Status.WITHHELD}, 1, "B is withheld: made by hand; its speed may not be published"),
+    ({}, {"status": Status.REJECTED}, 1, "B is rejected: made by hand; its speed may not be published"),
+    ({}, {"status": Status.INVALID}, 2, "B is invalid, so it has no verdict and neither has this comparison"),
+    ({}, FAILED | {"status": Status.INVALID}, 2, "B is invalid, so it has no verdict"),
+    ({"status": Status.INTERRUPTED}, {}, 2, "A is interrupted, so it has no verdict"),
+    (ATTACHED, {}, 2, "A was measured on a server that bench did not start"),
+    ({}, ATTACHED, 2, "B was measured on a server that bench did not start"),
+    ({}, FAILED | ATTACHED, 1, "a gate of B failed (G3 of x vs y); "),
+    ({"simulated": True}, {}, 2, "A is simulated and B is measured, so their ratio says nothing"),
+    ({}, {"simulated": True}, 2, "B is simulated and A is measured, so their ratio says nothing"),
+    ({"simulated": True}, {"simulated": True}, 0, "SIMULATED: A and B are both simulated"),
+    ({"simulated": True}, FAILED | {"simulated": True}, 1, "a gate of B failed (G3 of x vs y); "),
+    (FAILED, {}, 2, "A's own gates failed, so there is no speed to hold B to"),
+]
+
+
+@pytest.mark.parametrize(("one", "two", "code", "said"), LIMITS)
+@pytest.mark.parametrize("faster", [1.0, 3.0])
+def test_a_speed_passes_only_where_the_gates_and_the_verdicts_do(
+    one: Any, two: Any, code: int, said: str, faster: float
+) -> None:
+    a, b = strict(200, 202, **one), strict(200 * faster, 202 * faster, 100 * faster, name="d", **two)
+    found = compared(a, b, fail_below=0.98)
+    assert found.fail_below is not None and found.fail_below.exit_code == code
+    assert found.fail_below.sentences[0].startswith(said)
+    assert as_json(found)["fail_below"] == {"limit": 0.98, "exit_code": code, "sentences": found.fail_below.sentences}
+    assert all(f"- {sentence}" in text_of(found) for sentence in found.fail_below.sentences)
+
+
+def test_a_replaced_servers_gate_says_nothing_of_b() -> None:
+    b = strict(200, 202, name="d")
+    broken = b.attempts[0].model_copy(update={"gates": [gate("stream", False)]})
+    resumed = b.model_copy(update={"attempts": [broken, *b.attempts]})
+    found = compared(strict(200, 202), resumed, fail_below=0.98)
+    assert found.fail_below is not None and found.fail_below.exit_code == 0
+    last = compared(strict(200, 202), b.model_copy(update={"attempts": [broken, *b.attempts[1:]]}), fail_below=0.98)
+    assert last.fail_below is not None and last.fail_below.exit_code == 1
+
+
+def test_a_slower_b_beside_a_simulated_a_is_no_verdict() -> None:
+    found = compared(strict(200, 202, simulated=True), strict(100, 101, name="d"), fail_below=0.98)
+    assert found.fail_below is not None and found.fail_below.exit_code == 2
+
+
+def test_a_ladder_with_a_miss_never_passes_a_limit() -> None:
+    b = made.ladder(RATES, name="m", batches=missed, status=Status.WITHHELD)
+    found = compared(made.ladder(RATES), b, fail_below=0.5)
+    assert found.fail_below is not None and found.fail_below.exit_code == 1
+
+
+def test_an_attached_side_is_marked() -> None:
+    found = compared(strict(200, 202), strict(200, 202, name="d", **ATTACHED))
+    assert all(pair.center.marks_b == ["attached"] for pair in found.pairs) and found.b.marks == ["attached"]
 
 
 def test_fail_below_says_when_the_interval_does_not_exclude_the_limit() -> None:
@@ -303,6 +368,7 @@ def test_a_withheld_rung_is_marked_and_its_neighbour_is_not() -> None:
 def test_a_gate_that_failed_marks_every_rung() -> None:
     b = made.ladder(RATES, name="m", status=Status.WITHHELD, gates=[gate("oracle", False)])
     assert [rung.rate.marks_b for rung in compared(made.ladder(RATES), b).rungs] == [["withheld"], ["withheld"]]
+    assert [rung.withheld_b for rung in compared(made.ladder(RATES), b).rungs] == [True, True]
     c = made.ladder(RATES, name="m", status=Status.INTERRUPTED)
     assert [rung.rate.marks_b for rung in compared(made.ladder(RATES), c).rungs] == [["interrupted"]] * 2
 

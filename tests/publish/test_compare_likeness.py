@@ -7,8 +7,10 @@ import pytest
 
 from harness.errors import UsageError
 from harness.evidence.schema import Evidence, ModelFacts, Start
+from harness.host.cards import Card
 from harness.host.facts import Fact, Host
 from harness.publish.likeness import Likeness, depth_pairs, likeness
+from harness.surveying import named
 from tests.publish import made
 
 SPEEDS = {"mtp0-a": [100.0], "mtp0-b": [101.0], "mtp3-a": [200.0], "mtp3-b": [202.0]}
@@ -146,6 +148,61 @@ def test_unknown_is_never_equal() -> None:
     assert likeness(campaign(absent), campaign(absent), ["host"]).undeclared == []
     real = plan(engine="docker")
     assert sentences(likeness(campaign(real), campaign(real), [])) == ["model sha256 is unknown in A and unknown in B"]
+
+
+CARD = "card 0000:03:00.0"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"{CARD} {fact}" for fact in ("guc_version", "huc_version", "xe_srcversion", "driver", "power_cap_watts")),
+        *(f"{CARD} {fact}" for fact in ("frequency_maximum_mhz", "bar_full", "link_width")),
+        *("docker_version", "docker_storage_driver", "docker_cgroup_version", "docker_swap_limit"),
+        *("swap_bytes", "clocksource"),
+    ],
+)
+def test_cards_and_docker_are_of_the_host(name: str) -> None:
+    a, b = (campaign(start(host=made.host(**{name: value}))) for value in ("1", "2"))
+    assert likeness(a, a, []).undeclared == []
+    assert sentences(likeness(a, b, [])) == [f"host {name} is 1 in A and 2 in B"]
+    found = likeness(a, b, ["host"])
+    assert [item.name for item in found.subject] == [f"host {name}"] and found.undeclared == found.idle == []
+    assert sentences(likeness(a, campaign(), [])) == [f"host {name} is 1 in A and unknown in B"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"{CARD} {fact}" for fact in ("energy_joules", "temperature_package_c", "temperature_vram_c", "fan_rpm")),
+        *(f"{CARD} {fact}" for fact in ("frequency_actual_mhz", "frequency_requested_mhz", "throttled")),
+        *(f"{CARD} throttle_reasons", "memory_available_bytes"),
+    ],
+)
+def test_a_reading_of_the_moment_is_no_difference(name: str) -> None:
+    a, b = (campaign(start(host=made.host(**{name: value}))) for value in (1, 2))
+    assert likeness(a, b, []).undeclared == likeness(a, campaign(), []).undeclared == []
+
+
+def test_every_fact_of_a_card_is_compared_or_a_reading() -> None:
+    """A fact that the survey gains is compared until someone calls it a reading."""
+    facts = named([Card(address="0000:03:00.0", facts={"new": Fact(state="measured", value=1)})])
+    host = Host(facts={**made.host().facts, **facts})
+    assert sentences(likeness(campaign(), campaign(start(host=host)), [])) == [
+        f"host {CARD} new is unknown in A and 1 in B"
+    ]
+
+
+def test_firmware_that_neither_boot_tells_may_have_changed() -> None:
+    def unread(boot: str) -> Evidence:
+        facts = {**made.host(boot_id=boot).facts, f"{CARD} guc_version": Fact(state="unknown", note="root")}
+        return campaign(start(host=Host(facts=facts)))
+
+    same_boot = likeness(unread("1"), unread("1"), [])
+    assert same_boot.undeclared == [] and f"host {CARD} guc_version is unknown in A and B" in same_boot.notes
+    assert f"host {CARD} guc_version is unknown in A and unknown in B" in sentences(
+        likeness(unread("1"), unread("2"), [])
+    )
 
 
 def test_what_does_not_apply_on_both_sides_is_equal() -> None:

@@ -185,6 +185,16 @@ def test_updated_at_follows_only_a_change(made: Promotion) -> None:
     assert [change.field.rpartition(".")[2] for change in again(value).changes] == ["quality_scope"]
 
 
+def test_a_day_that_nothing_shows_is_kept_and_named(made: Promotion) -> None:
+    value = document(made)
+    value["updated_at"] = "2999-01-01"
+    found = again(value)
+    newest = (strict().ended_at or "")[:10]
+    assert found.changes == [] and "updated_at" not in found.kept
+    assert ("updated_at", f"the newest evidence that was given is of {newest}") in found.no_evidence
+    assert "updated_at" not in [name for name, _ in again(document(made)).no_evidence]
+
+
 def test_all_campaigns_of_a_configuration_are_shown(made: Promotion) -> None:
     later = variant("later", at_rates(strict(), "2027-01-02", 2.0))
     between = variant("between", at_rates(strict(), "2027-01-01", 1.5))
@@ -290,6 +300,11 @@ def test_a_passing_campaign_beside_a_failing_one_is_no_number(made: Promotion) -
     zero, three = entries(found)
     assert (zero["state"], three["state"]) == ("rejected", "rejected")
     assert zero["quality_scope"] == "G1 12/12, 11/12"
+    assert (zero["promotion_status"], three["promotion_status"]) == ("rejected", "rejected")
+    assert document(found)["views"][0]["series"][0]["measurement_ids"] == [], "a rejected speed is not plotted"
+    assert promote(found.data, "f.json", [], [recorded("tiny"), fell]).changes == []
+    back = entries(promote(found.data, "f.json", [recorded("tiny")]))
+    assert [entry["promotion_status"] for entry in back] == ["measured, MTP0 oracle", "measured"]
     assert zero["metrics"] == entries(made)[0]["metrics"], "a failed gate never deletes a speed"
     assert document(found)["packets"][0]["grades"]["evidence"]["grade"] == "D"
     with pytest.raises(UsageError, match="tiny passed its gates"):
@@ -367,3 +382,19 @@ def test_a_grade_above_the_evidence_is_taken_back(made: Promotion) -> None:
     grade["grade"] = "B"
     kept = again(value)
     assert kept.changes == [] and "packets[tiny-cpu].grades.evidence.basis" in kept.kept
+
+
+def test_a_person_s_word_of_a_rejected_entry_is_named_and_other_speeds_stay_plotted(made: Promotion) -> None:
+    value = document(made)
+    zero, three = value["run_measurements"]
+    zero["promotion_status"] = "promoted headline"
+    series = value["views"][0]["series"][0]
+    series["x_from"] = "config.none"
+    value["run_measurements"].append({**three, "id": "other", "runtime": "another"})
+    series["measurement_ids"].append("other")
+    fell = variant("fell", at_rates(unequal(strict(), "G1", 11), "2027-01-01", 1))
+    found = promote(dumped(value), "f.json", [], [fell])
+    assert document(found)["views"][0]["series"][0]["measurement_ids"] == ["other"]
+    assert entries(found)[0]["promotion_status"] == "promoted headline"
+    named = [name for name, _ in found.no_evidence]
+    assert f"run_measurements[{zero['id']}].promotion_status" in named

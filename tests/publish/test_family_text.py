@@ -23,6 +23,7 @@ STYLES = st.sampled_from(
         {"indent": "\t"},
         {},
         {"separators": (",", ":"), "ensure_ascii": False},
+        {"separators": (" , ", " : ")},
     ]
 )
 
@@ -64,6 +65,19 @@ def test_a_file_keeps_its_own_style() -> None:
     assert edited(read_text, root, value) == (
         '{\r\n  "a" : [ 1,3,4 ],\r\n  "b": "\\u00b7 \\/",\r\n  "c": {"x": 1.50,"y": "\\u00b7"}\r\n}\r\n'
     )
+
+
+@pytest.mark.parametrize(
+    ("before", "value", "after"),
+    [
+        ('{"a": 1 , "b": [1 ,2]}', {"a": 1, "b": [1, 3]}, '{"a": 1 , "b": [1 ,3]}'),
+        ('{"a": 1\n, "b": [1\t,2 ] }', {"a": 2, "b": [1, 2, 3]}, '{"a": 2\n, "b": [1\t,2,3 ] }'),
+        ("[1 , 2 , 3 ]", [1, 2], "[1 , 2 ]"),
+    ],
+)
+def test_white_space_before_a_comma_is_kept(before: str, value: Any, after: str) -> None:
+    text, root = read(before.encode(), "f.json")
+    assert edited(text, root, value) == after
 
 
 def test_new_values_take_the_indent_of_their_place() -> None:

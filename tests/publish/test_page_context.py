@@ -53,6 +53,7 @@ def measured(raw: Any, **changes: Any) -> Campaign:
         "points": points,
         "status": "passed",
         "withheld": False,
+        "reasons": [],
     }
     return source(raw, **(whole | changes))
 
@@ -171,3 +172,12 @@ def test_without_telemetry_the_section_says_so() -> None:
     section = next(item for item in view.sections if item.id == "telemetry")
     assert section.blocks == (Sentences((NOT_RECORDED,), "warn"),)
     assert "power_use" not in stored("tiny")["attempts"][0]
+
+
+@pytest.mark.parametrize(("status", "word"), [("invalid", "no verdict"), ("interrupted", "no verdict")])
+def test_a_profile_without_a_verdict_shows_no_context(profile: Any, status: str, word: str) -> None:
+    view = page_view([measured(profile, status=status, withheld=True)])
+    (section,) = (item for item in view.campaigns[0].sections if item.id == "context")
+    (points,) = (block for block in section.blocks if isinstance(block, Table))
+    assert [row.cells[2] for row in points.rows] == [Chip(word, "bad")] * len(profile["points"])
+    assert "Rate over active context: there is nothing to draw." in taken_apart(render(view)).text

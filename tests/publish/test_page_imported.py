@@ -1,5 +1,6 @@
 """Imported results on the page: each figure says on which basis it stands, and none of them is a hero."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from harness.evidence.imported import (
 )
 from harness.publish.campaigns import Campaign, Imported
 from harness.publish.page import page_view, render
-from harness.publish.page_view import Matrix, PageView
+from harness.publish.page_view import Chip, Matrix, PageView, Sentences
 from tests.publish.pages import recorded, taken_apart
 
 HOSTILE = "<script>alert(1)</script>\"'"
@@ -153,3 +154,45 @@ def test_an_import_of_a_suite_alone_has_nothing_to_cover() -> None:
     found = view(servers=[], centers={}, spreads={}, gates=[], ladders=[], depth_points=[])
     assert [section.id for section in found.across] == []
     assert {section.id for section in found.after} == {"projection", "coverage", "mtp", "ladders", "context"}
+
+
+def test_a_simulated_import_is_marked_like_a_simulated_campaign() -> None:
+    html = render(view(simulated=True, conclusion="SIMULATED: mtp3 177.29 tokens/s (claimed)."))
+    found = taken_apart(html)
+    assert 'class="simulated-all"' in html and "Nothing on this page is a measurement of any card." in found.text
+    assert 'class="hero imported simulated"' in html and 'class="campaign simulated"' in html
+    values = [item for item in found.figures if item.value]
+    assert {item.mark for item in values} == {"sim, claimed", "sim, re-derived"}
+    assert "it is simulated: nothing in it is a measurement" in found.text
+    chips = [entry.status.text for row in view(simulated=True).across[0].blocks[0].rows  # type: ignore[union-attr]
+             for cell in row[2] for entry in cell]  # fmt: skip
+    assert chips and all(text.startswith("simulated, ") for text in chips)
+    titles = re.findall(r'<div class="figure-title">(.*?)</div>', html)
+    assert len(titles) == 2 and all('<span class="chip warn">simulated, claimed</span>' in title for title in titles)
+
+
+def test_beside_a_measured_campaign_a_simulated_import_is_part_of_the_page() -> None:
+    found = taken_apart(render(view(*recorded("ladder0"), simulated=True)))
+    assert "Part of this page is simulated" in found.text
+    ours = recorded("ladder0")[0].evidence.campaign_id
+    assert {item.mark for item in found.figures if item.value and item.campaign == ours} == {""}
+
+
+def test_what_its_writers_may_not_publish_is_said_at_its_numbers() -> None:
+    said = "result.json says that speed_withheld is true"
+    page = view(not_publishable=[said])
+    (imported,) = page.campaigns
+    wanted = f"Not to be published: {said}"
+    assert wanted in imported.hero.why_none
+    with_numbers = [section for section in imported.sections if section.id in ("speed", "rungs", "depth")]
+    assert len(with_numbers) == 3
+    for section in with_numbers:
+        assert isinstance(section.blocks[0], Sentences) and section.blocks[0] == Sentences((wanted,), "bad")
+    for section in page.across:
+        if section.id in ("ladders", "context"):
+            assert Sentences((f"(1) {wanted}",)) in section.blocks
+    (matrix,) = page.across[0].blocks
+    assert isinstance(matrix, Matrix)
+    entries = [entry for row in matrix.rows for cell in row[2] for entry in cell]
+    assert entries and all(entry.figure[-1] == Chip("not to be published", "bad") for entry in entries)
+    assert "not to be published" not in render(view()).lower()
