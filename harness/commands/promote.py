@@ -34,9 +34,9 @@ def promote(
     json_: JsonOption = False,
 ) -> None:
     """Regenerate a family file from verified evidence; nothing else may stand in public as measured."""
+    from harness.evidence.store import write_atomic
     from harness.publish.family import load, open_all
     from harness.publish.family import promote as derive
-    from harness.publish.family_file import save
 
     plain, fallen = directories or [], rejected or []
     if (family is None) == (new is None):
@@ -64,7 +64,7 @@ def promote(
         result = derive(data, path.name, open_all(plain, path), open_all(fallen, path))
     write = new is not None or (bool(result.changes) and not check)
     if write:
-        save(path.resolve(), result.data)
+        write_atomic(path.resolve(), result.data, keep_mode=True, advice="free space, or make its folder writable")
     again = shlex.join(
         ["bench", "promote", "--family", str(path), *map(str, plain)]
         + [word for item in fallen for word in ("--rejected", str(item))]

@@ -29,11 +29,25 @@ MAX_FILES = 20_000
 """A directory from anyone is read whole, so its size is bounded; a campaign has some twenty files"""
 
 
-def write_atomic(path: Path, data: bytes) -> None:
-    """Replace a file whole: readers see the old or the new one, also after a power cut. Raises BenchError."""
+def write_atomic(
+    path: Path,
+    data: bytes,
+    *,
+    keep_mode: bool = False,
+    advice: str = "free space or choose another --out, then --resume",
+) -> None:
+    """Replace a file whole: readers see the old or the new one, also after a power cut. Raises BenchError.
+
+    ``keep_mode``: a file of the user's own keeps its mode. ``advice`` ends the error's sentence.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as file:
+        mode = stat.S_IMODE(path.stat().st_mode) if keep_mode and path.exists() else None
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_EXCL if keep_mode else os.O_TRUNC)
+        # Nobody else may read it before it has the mode of the file it replaces.
+        with os.fdopen(os.open(temporary, flags, 0o666 if mode is None else 0o600), "wb") as file:
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -44,9 +58,7 @@ def write_atomic(path: Path, data: bytes) -> None:
         finally:
             os.close(folder)
     except OSError as error:
-        raise BenchError(
-            f"{path.name} can't be written ({error.strerror}); free space or choose another --out, then --resume"
-        ) from None
+        raise BenchError(f"{path.name} can't be written ({error.strerror}); {advice}") from None
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
