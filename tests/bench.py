@@ -88,6 +88,10 @@ class Done:
         return self.err.removeprefix("bench: ").rstrip()
 
 
+Typed = Callable[..., Done]
+"""``bench WORDS`` in this process; see the fixture ``typed``"""
+
+
 def bench(*words: str | Path, cwd: Path, env: Mapping[str, str] | None = None, timeout: float = 120) -> Done:
     """Run ``bench WORDS`` to its end."""
     done = subprocess.run(

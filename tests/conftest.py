@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.bench import Done, campaign_of, evidence_of, strict, write_launcher
+from harness.cli import main
+from tests.bench import Done, Typed, campaign_of, evidence_of, strict, write_launcher
 
 # How long an example takes says how busy the machine is, nothing more.
 settings.register_profile("bench", deadline=None)
@@ -90,3 +91,18 @@ def tampered(passed: Path, tmp_path: Path) -> Callable[[], Path]:
         return Path(shutil.copytree(passed, tmp_path / f"copy-{count}" / passed.name))
 
     return copy
+
+
+@pytest.fixture
+def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+    """``bench WORDS`` in ``tmp_path`` without a process of its own, which would cost a second of imports each time."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str | Path) -> Done:
+        monkeypatch.setattr("sys.argv", ["bench", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert isinstance(ended.value.code, int)
+        return Done(ended.value.code, *capsys.readouterr())
+
+    return run

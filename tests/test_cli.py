@@ -3,36 +3,16 @@
 import itertools
 import json
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness import __version__
-from harness.cli import main
-from tests.bench import Done, bench, campaign_of, strict, write_launcher
+from tests.bench import Done, Typed, bench, campaign_of, strict, write_launcher
 from tests.test_plan import BASE_ENV, CACHES, DRAFT_ENV, SITE, variables
 
 B70 = ("--launcher", "qwen35-4b-w4a16")
-
-
-Typed = Callable[..., Done]
-
-
-@pytest.fixture
-def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
-    """``bench WORDS`` in ``tmp_path`` without a process of its own, which would cost a second of imports each time."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words: str | Path) -> Done:
-        monkeypatch.setattr("sys.argv", ["bench", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        assert isinstance(ended.value.code, int)
-        return Done(ended.value.code, *capsys.readouterr())
-
-    return run
 
 
 @pytest.fixture

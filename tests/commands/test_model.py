@@ -1,38 +1,18 @@
 """``bench model``, the manifest of a campaign, and the projection that ``bench show`` prints beside it."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from harness.cli import main
 from harness.evidence.schema import ModelFacts
 from harness.evidence.verify import verify
 from harness.host.model_files import pin
-from tests.bench import Done, bench, campaign_of, evidence_of, strict, write_launcher
+from tests.bench import Done, Typed, bench, campaign_of, evidence_of, strict, write_launcher
 from tests.model_dirs import CONFIG, write_model
 from tests.recorded import campaign
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared"
-
-
-Typed = Callable[..., Done]
-
-
-@pytest.fixture
-def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
-    """``bench WORDS`` in ``tmp_path`` without a process of its own, which would cost a second of imports each time."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words: str | Path) -> Done:
-        monkeypatch.setattr("sys.argv", ["bench", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        assert isinstance(ended.value.code, int)
-        return Done(ended.value.code, *capsys.readouterr())
-
-    return run
 
 
 @pytest.fixture

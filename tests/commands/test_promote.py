@@ -2,31 +2,13 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from harness.cli import main
 from harness.data import find
-from tests.bench import Done, bench
+from tests.bench import Typed, bench
 from tests.recorded import copy
-
-Typed = Callable[..., Done]
-
-
-@pytest.fixture
-def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words: str | Path) -> Done:
-        monkeypatch.setattr("sys.argv", ["bench", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        assert isinstance(ended.value.code, int)
-        return Done(ended.value.code, *capsys.readouterr())
-
-    return run
 
 
 @pytest.fixture
