@@ -20,6 +20,7 @@ DRAFT_TOKENS = "vllm:spec_decode_num_draft_tokens_total"
 ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
 ACCEPTED_AT = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 SPEC_PREFIX = "vllm:spec_decode_"
+PROCESS_START = "process_start_time_seconds"
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Counters:
     accepted_at: Mapping[int, float]
     series: Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
     """each series by itself, because a reset of one engine can hide in a sum"""
+    process_start: float | None = None
+    """when the process that answers began, seconds since the epoch; None where it doesn't say"""
 
     @property
     def speculative(self) -> bool:
@@ -44,9 +47,12 @@ def parse_metrics(text: str) -> Counters:
     totals: dict[str, float] = {}
     accepted_at: dict[int, float] = {}
     series: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+    process_start: float | None = None
     try:
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
+                if sample.name == PROCESS_START and not sample.labels:
+                    process_start = sample.value
                 if not sample.name.startswith("vllm:") or sample.name.endswith(("_created", "_bucket")):
                     continue
                 if not math.isfinite(sample.value) and sample.name.endswith("_total"):
@@ -58,7 +64,7 @@ def parse_metrics(text: str) -> Counters:
                     accepted_at[position] = accepted_at.get(position, 0.0) + sample.value
     except (ValueError, KeyError, IndexError) as error:
         raise ValueError(f"/metrics did not answer in the Prometheus text format ({error})") from None
-    return Counters(totals, accepted_at, series)
+    return Counters(totals, accepted_at, series, process_start)
 
 
 def counter_resets(before: Counters, after: Counters) -> list[str]:
@@ -69,6 +75,14 @@ def counter_resets(before: Counters, after: Counters) -> list[str]:
         if name.endswith("_total") and after.series.get((name, labels), -1.0) < value
     }
     return sorted(names)
+
+
+def restarted(before: Counters, after: Counters) -> str:
+    """What shows that the server began anew between two scrapes; empty when nothing does."""
+    if None not in (before.process_start, after.process_start) and before.process_start != after.process_start:
+        return "the process that serves was started again while it was measured (process_start_time_seconds changed)"
+    names = counter_resets(before, after)
+    return f"the server was started again while it was measured (counter {names[0]} went down)" if names else ""
 
 
 class Acceptance(BaseModel):
@@ -114,6 +128,8 @@ def exclusive_use(before: Counters, after: Counters, *, requests: int, tokens: i
     problems = [
         f"counter {name} went down between the scrapes: the server restarted" for name in counter_resets(before, after)
     ]
+    if not problems and (again := restarted(before, after)):
+        problems.append(again)
     for name, expected, what in ((SUCCESS, requests, "requests"), (GENERATED, tokens, "tokens")):
         if name not in after.totals:
             problems.append(f"/metrics has no {name}, so exclusive use is not proven")

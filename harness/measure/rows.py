@@ -209,7 +209,8 @@ def _rate_warnings(offsets: Sequence[float], chunks_s: Sequence[tuple[float, int
 
 
 def _ms(ns: int | None) -> float | None:
-    return None if ns is None else ns / 1e6
+    """Milliseconds after t0; None before it, which only a clock that was set can say."""
+    return None if ns is None or ns < 0 else ns / 1e6
 
 
 def _scalar_values(text: str) -> str:

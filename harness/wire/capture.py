@@ -7,15 +7,16 @@ for a control request (health, models, metrics) with its whole answer.
 
 import base64
 import json
-import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import zstandard
 
-from harness.errors import EvidenceError
+from harness.errors import EvidenceError, RecordError
+from harness.unwritable import sync, unwritable
 from harness.wire.exchange import Ending, Exchange
 
 FORMAT = "b70-bench.capture/1"
@@ -127,11 +128,20 @@ def _ints(record: dict[str, Any], name: str) -> list[int]:
 class CaptureWriter:
     """Appends to a new capture file. As a transport's sink it writes an exchange while it goes on.
 
-    ``tag`` must be set before each exchange; with several at once, one tag per number.
+    ``tag`` must be set before each exchange; with several at once, one tag per number. Whatever writes raises
+    RecordError when the disk takes it no longer, and nothing is written from then on: what came after a gap would spoil
+    what stands before it.
     """
 
     def __init__(self, path: Path, header: dict[str, Any]) -> None:
-        self._file: BinaryIO = path.open("xb")
+        self._path = path
+        self._failed: RecordError | None = None
+        try:
+            self._file: BinaryIO = path.open("xb")
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise unwritable(path, error) from None
         compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True)
         self._stream = compressor.stream_writer(self._file, closefd=False)
         self._exchange = 0
@@ -140,13 +150,14 @@ class CaptureWriter:
         self._write({"kind": "header", "format": FORMAT, **header})
         self.sync()
 
-    def control(self, control: Control) -> None:
+    def control(self, control: Control, *, sync: bool = True) -> None:
         """Record a control request."""
         self._write(
             {"kind": "control", "name": control.name, "path": control.path, "at_wall_ns": control.at_wall_ns}
             | {"status": control.status, "body": control.body, "error": control.error}
         )
-        self.sync()
+        if sync:
+            self.sync()
 
     def begin(self, exchange: Exchange, number: int) -> None:
         """See harness.wire.transport.Sink."""
@@ -167,8 +178,9 @@ class CaptureWriter:
     def drain(self, exchange: Exchange, number: int) -> None:
         """See harness.wire.transport.Sink."""
         if number in self._open and self._reads(exchange, number):
-            self._stream.flush(zstandard.FLUSH_BLOCK)
-            self._file.flush()
+            with self._to_disk():
+                self._stream.flush(zstandard.FLUSH_BLOCK)
+                self._file.flush()
 
     def end(self, exchange: Exchange, number: int) -> None:
         """See harness.wire.transport.Sink."""
@@ -218,26 +230,50 @@ class CaptureWriter:
 
     def _write(self, record: dict[str, Any], number: int = 0, written: tuple[int, int, int] | None = None) -> None:
         line = json.dumps(record, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n"
+        if self._failed is not None:
+            raise self._failed
         try:
+            # Not within _to_disk: a signal's exception could come between the try and the write.
             self._stream.write(line)
+        except OSError as error:
+            self._failed = unwritable(self._path, error)
+            raise self._failed from None
         finally:
             # Noted even when a signal's exception comes out of the call: the line is in the stream by then, and
             # writing it again when the exchange is ended would spoil the file.
             if written is not None:
                 self._open[number] = written
 
+    @contextmanager
+    def _to_disk(self) -> Iterator[None]:
+        if self._failed is not None:
+            raise self._failed
+        try:
+            yield
+        except OSError as error:
+            self._failed = unwritable(self._path, error)
+            raise self._failed from None
+
     def sync(self) -> None:
         """Everything written so far is on the disk and loads."""
-        self._stream.flush(zstandard.FLUSH_BLOCK)
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with self._to_disk():
+            self._stream.flush(zstandard.FLUSH_BLOCK)
+            self._file.flush()
+            sync(self._file.fileno())
 
     def close(self) -> None:
-        """End the zstd frame; idempotent."""
-        if not self._file.closed:
-            self._stream.flush(zstandard.FLUSH_FRAME)
-            os.fsync(self._file.fileno())
-            self._file.close()
+        """End the zstd frame; idempotent. Where the disk took no more, that was told then, and it stays as it is."""
+        if self._file.closed:
+            return
+        try:
+            if self._failed is None:
+                with self._to_disk():
+                    self._stream.flush(zstandard.FLUSH_FRAME)
+                    self._file.flush()
+                    sync(self._file.fileno())
+        finally:
+            with suppress(OSError):
+                self._file.close()
 
 
 def _lines(path: Path) -> Iterator[bytes | None]:

@@ -15,6 +15,10 @@ _MAX_COUNT = 2**53
 MAX_WORDS = 300
 """longest sentence taken from a server, in characters"""
 _BURST_MIN_IDS = 8
+_LARGE = 64 * 1024
+"""characters from which on it is looked at what a chunk would cost; the chunks of a stream have some hundred"""
+MAX_COST = 12 * 1024 * 1024
+"""bytes that one chunk may take as values: 262,144 prompt ids do with their text"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,9 @@ class Stream:
             self.fault(Reason.AFTER_DONE, f"event {self._events} came after [DONE]: {data}")
         elif data == "[DONE]":
             self.done = True
+            return
+        if len(data) > _LARGE and (cost := _cost(data)) > MAX_COST:
+            self.fault(Reason.LINE_TOO_LONG, f"event {self._events} would take {cost >> 20} MiB to read")
             return
         try:
             chunk = _JSON.decode(data)
@@ -204,6 +211,12 @@ class Stream:
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} isn't a JSON value")
+
+
+def _cost(data: str) -> int:
+    """Bytes of memory that reading it may take, in the mean of CPython's own sizes: the text, numbers, the rest."""
+    others = sum(map(data.count, '[{":'))
+    return data.__sizeof__() + 36 * data.count(",") + 72 * others
 
 
 _JSON = json.JSONDecoder(parse_constant=_refuse)

@@ -11,7 +11,7 @@ from harness.wire.http import HttpResponse, decode_response
 from harness.wire.reason import PRECEDENCE, Reason
 from harness.wire.sse import BadUtf8, SseDecoder, SseError
 
-__all__ = ["PRECEDENCE", "Completion", "Reason", "Usage", "parse_completion"]
+__all__ = ["PRECEDENCE", "Completion", "Reason", "Usage", "clock_fault", "parse_completion"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,11 @@ _ENDINGS = {
 }
 
 
-def parse_completion(exchange: Exchange, *, clock_step_limit_ns: int = 500_000) -> Completion:
+CLOCK_STEP_LIMIT_NS = 500_000
+"""Contract section 6"""
+
+
+def parse_completion(exchange: Exchange, *, clock_step_limit_ns: int = CLOCK_STEP_LIMIT_NS) -> Completion:
     """What ``exchange`` says: complete, or exactly one reason, the first of :data:`PRECEDENCE` that applies.
 
     What came before a fault (ids, text, usage) is always kept. ``clock_step_limit_ns``: contract section 6.
@@ -82,9 +86,8 @@ def parse_completion(exchange: Exchange, *, clock_step_limit_ns: int = 500_000) 
 
     _judge_ending(exchange, response, stream)
     stream.judge()
-    if abs(exchange.clock_step_ns) > clock_step_limit_ns:
-        step_ms = exchange.clock_step_ns / 1e6
-        stream.fault(Reason.CLOCK_STEP, f"the wall clock moved by {step_ms:.3f} ms against the monotonic clock")
+    if stepped := clock_fault(exchange, clock_step_limit_ns):
+        stream.fault(Reason.CLOCK_STEP, stepped)
 
     reason = next((reason for reason in PRECEDENCE if reason in stream.faults), None)
     detail = stream.faults[reason] if reason else ""
@@ -105,9 +108,30 @@ def parse_completion(exchange: Exchange, *, clock_step_limit_ns: int = 500_000) 
         finish_reason=stream.finish,
         first_byte_ns=exchange.at_ns[0] if exchange.data and exchange.at_ns else None,
         first_event_ns=stream.first_event_ns,
-        end_ns=exchange.at_ns[-1] if exchange.at_ns else exchange.end_ns,
+        end_ns=max(exchange.at_ns, default=exchange.end_ns),
         notes=tuple(stream.notes()),
     )
+
+
+def clock_fault(exchange: Exchange, limit_ns: int = CLOCK_STEP_LIMIT_NS) -> str | None:
+    """How the wall clock was set during the request, also where it was set back before the end; None for an honest one.
+
+    The arrivals are by that clock, so what it can't have measured shows the step: a read that returned before its bytes
+    came, one whose bytes came before the request, or one that returned before the read before it did. Arrivals alone
+    may go back: what came after a lost segment keeps its time, and is read after the segment that was sent again.
+    """
+    step_ns = exchange.clock_step_ns
+    if abs(step_ns) > limit_ns:
+        return f"the wall clock moved by {step_ns / 1e6:.3f} ms against the monotonic clock"
+    returned_ns = 0
+    for at_ns, user_ns in zip(exchange.at_ns, exchange.user_ns, strict=True):
+        if at_ns - user_ns > limit_ns:
+            return f"a read returned {(at_ns - user_ns) / 1e6:.3f} ms before its bytes came, by the wall clock"
+        back_ns = max(-at_ns, returned_ns - user_ns)
+        if back_ns > limit_ns:
+            return f"a read came {back_ns / 1e6:.3f} ms before what was before it, by the wall clock"
+        returned_ns = user_ns
+    return None
 
 
 def _judge_http(response: HttpResponse, stream: Stream) -> None:

@@ -12,6 +12,11 @@ from harness.wire.exchange import Exchange
 _TIMESPEC = struct.Struct("@ll")
 
 
+def _kernel_ns(stamp: bytes) -> int:
+    seconds, nanoseconds = _TIMESPEC.unpack_from(stamp)
+    return int(seconds * 1_000_000_000 + nanoseconds)
+
+
 @dataclass(slots=True)
 class Connection:
     """What is known of it. ``parts`` are the reads since the last hand-over, the first one all before."""
@@ -48,19 +53,23 @@ class Connection:
     def take_apart(self) -> None:
         """Move the reads as they came into the exchange: their kernel times, or the clock's where there is none."""
         raw, self.raw = self.raw, []
+        if not raw:
+            return
         exchange, t0 = self.exchange, self.exchange.t0_wall_ns
-        for data, ancillary, wall in raw:
-            user = wall - t0
-            exchange.user_ns.append(user)
-            if ancillary:
-                seconds, nanoseconds = _TIMESPEC.unpack_from(ancillary[0][2])
-                exchange.at_ns.append(seconds * 1_000_000_000 + nanoseconds - t0)
-                exchange.kernel.append(True)
-            else:
-                exchange.at_ns.append(user)
-                exchange.kernel.append(False)
-            exchange.sizes.append(len(data))
-            self.parts.append(data)
+        parts, ancillaries, walls = zip(*raw, strict=True)
+        users = [wall - t0 for wall in walls]
+        stamps = [ancillary[0][2] if ancillary else b"" for ancillary in ancillaries]
+        if all(stamps):
+            times = _TIMESPEC.iter_unpack(b"".join(stamps))
+            exchange.at_ns += [seconds * 1_000_000_000 + nanoseconds - t0 for seconds, nanoseconds in times]
+        else:
+            exchange.at_ns += [
+                _kernel_ns(stamp) - t0 if stamp else user for stamp, user in zip(stamps, users, strict=True)
+            ]
+        exchange.kernel += map(bool, stamps)
+        exchange.user_ns += users
+        exchange.sizes += map(len, parts)
+        self.parts += parts
 
     def seems_ended(self) -> bool:
         """Whether the answer may be over. For a connection that has fallen silent: reads needn't pay for it."""

@@ -90,7 +90,7 @@ def read_regular(exchange: Exchange) -> HttpResponse | None:
         return None
     if [value.lower() for value in head.values("transfer-encoding")] != ["chunked"]:
         return None
-    ends = list(itertools.accumulate(exchange.sizes))
+    ends, times = list(itertools.accumulate(exchange.sizes)), arrivals_ns(exchange)
     read, body = bisect.bisect_right(ends, start), head.body
     while True:
         size_line = _SIZE_LINE.match(data, start)
@@ -107,15 +107,23 @@ def read_regular(exchange: Exchange) -> HttpResponse | None:
             while ends[read] <= start:
                 read += 1
             cut = min(end, ends[read])
-            body.append((exchange.at_ns[read], data[start:cut]))
+            body.append((times[read], data[start:cut]))
             start = cut
         start = end + 2
+
+
+def arrivals_ns(exchange: Exchange) -> list[int]:
+    """When each read's bytes were there: none before what precedes it.
+
+    What came behind a lost segment waits for it, though the kernel keeps its own, earlier stamp.
+    """
+    return list(itertools.accumulate(exchange.at_ns, max))
 
 
 def _reads(exchange: Exchange) -> Iterator[tuple[int, bytes]]:
     """Reads that brought bytes, each with its time; bytes without a recorded read count as the last one's."""
     start = 0
-    for size, at_ns in zip(exchange.sizes, exchange.at_ns, strict=False):
+    for size, at_ns in zip(exchange.sizes, arrivals_ns(exchange), strict=False):
         if size > 0:
             yield at_ns, exchange.data[start : start + size]
             start += size

@@ -218,11 +218,13 @@ class SocketTransport:
     ) -> None:
         """``held`` are requests to release with their monotonic times, the latest first."""
         open_count = sum(connection.open for connection in connections)
-        owners, wall_ns, draining = poller.owners, self._clock.wall_ns, type(self._sink) is not NoSink
+        owners, draining = poller.owners, type(self._sink) is not NoSink
+        wall_ns, mono_ns = self._clock.wall_ns, self._clock.mono_ns
         now = next_tick = next_drain = 0
+        total_ns = int(self._deadlines.total_s * 1e9)
         while open_count:
             if held:
-                left = held[-1][0] - self._clock.mono_ns()
+                left = held[-1][0] - mono_ns()
                 if left <= 0:
                     connection = held.pop()[1]
                     self._release(poller, connection, cpu)
@@ -232,6 +234,7 @@ class SocketTransport:
                 ready = poller.ready(0)
             else:
                 ready = poller.ready(TICK_S)
+            woken = mono_ns()
             for number, mask in ready:
                 connection = owners[number]
                 if mask == IN:
@@ -256,14 +259,17 @@ class SocketTransport:
                 if connection.open and events & OUT:
                     self._write(poller, connection, cpu)
                 open_count -= not connection.open
-            before, now = now, self._clock.mono_ns()
-            if now - before < BURST_NS and 0 < len(ready) < open_count // FEW and not held:
+            if woken - now < BURST_NS and 0 < len(ready) < open_count // FEW and not held:
                 time.sleep(PAUSE_S)
-                now = self._clock.mono_ns()
+            now = mono_ns()
             if now >= next_tick:
                 next_tick = now + int(TICK_S * 1e9)
                 for connection in connections:
-                    if connection.open:
+                    # Most have been read since: only the whole of the answer could be too long or too late.
+                    received = connection.received
+                    if connection.noted != received <= MAX_ANSWER and now - connection.exchange.t0_mono_ns <= total_ns:
+                        connection.noted, connection.last_ns = received, now
+                    elif connection.open:
                         self._check_deadlines(poller, connection, now, cpu)
                 open_count = sum(connection.open for connection in connections)
             if draining and now >= next_drain:

@@ -1,12 +1,14 @@
 """More streams than one core carries: the same transport in several processes with one barrier (contract 5, 6)."""
 
+import contextlib
 import multiprocessing
 import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from typing import Any
 
 from harness.errors import BenchError
 from harness.wire.exchange import Exchange
@@ -45,21 +47,30 @@ def exchange_spread(spread: Spread, requests: Sequence[bytes], releases_ns: Sequ
     try:
         for worker in range(count):
             ours, theirs = context.Pipe()
-            mine = (list(requests[worker::count]), list(releases_ns[worker::count]))
-            process: BaseProcess = context.Process(target=_work, args=(spread, worker, *mine, theirs), daemon=True)
+            process: BaseProcess = context.Process(target=_work, args=(spread, worker, theirs), daemon=True)
             process.start()
             theirs.close()
             running.append((process, ours))
         limit = spread.deadlines.connect_s + CONNECT_EXTRA_S
-        for process, pipe in running:
-            _receive(process, pipe, limit)
-        start = time.monotonic_ns() + LEAD_NS
-        for _, pipe in running:
-            pipe.send(start)
-        exchanges: list[Exchange | None] = [None] * len(requests)
         for worker, (process, pipe) in enumerate(running):
-            for position, exchange in enumerate(_receive(process, pipe, None)):
-                exchanges[worker + position * count] = exchange
+            # Its requests are no arguments: those are written into a pipe whose other end is held here too, so that
+            # a worker which dies at its start would leave us writing for ever.
+            _receive(process, pipe, limit, "start")
+            _send(process, pipe, (list(requests[worker::count]), list(releases_ns[worker::count])))
+        for process, pipe in running:
+            _receive(process, pipe, limit, "connect")
+        start = time.monotonic_ns() + LEAD_NS
+        for process, pipe in running:
+            _send(process, pipe, start)
+        exchanges: list[Exchange | None] = [None] * len(requests)
+        left = list(range(count))
+        while left:
+            # Whichever comes first: one that dies must not be noticed only when those before it have read to the end.
+            ready = wait([running[worker][1] for worker in left])
+            for worker in [worker for worker in left if running[worker][1] in ready]:
+                left.remove(worker)
+                for position, exchange in enumerate(_receive(*running[worker], None, "end")):
+                    exchanges[worker + position * count] = exchange
         return [exchange for exchange in exchanges if exchange is not None]
     finally:
         for process, pipe in running:
@@ -70,19 +81,31 @@ def exchange_spread(spread: Spread, requests: Sequence[bytes], releases_ns: Sequ
                 process.join()
 
 
-def _receive(process: BaseProcess, pipe: Connection, limit_s: float | None) -> list[Exchange]:
+def _receive(process: BaseProcess, pipe: Connection, limit_s: float | None, what: str) -> list[Exchange]:
     try:
-        if limit_s is not None and not pipe.poll(limit_s):
-            raise BenchError(f"client worker {process.name} did not connect within {limit_s:g} s")
-        received: list[Exchange] = pipe.recv()
-    except EOFError:
-        process.join(1.0)
-        raise BenchError(f"client worker {process.name} ended with exit code {process.exitcode}") from None
-    return received
+        if limit_s is None or pipe.poll(limit_s):
+            received: list[Exchange] = pipe.recv()
+            return received
+    except (EOFError, OSError):  # the latter in the middle of a message, or when the worker left one unread
+        raise _dead(process) from None
+    raise BenchError(f"client worker {process.name} did not {what} within {limit_s:g} s")
 
 
-def _work(spread: Spread, worker: int, requests: list[bytes], releases_ns: list[int], pipe: Connection) -> None:
-    """One worker process: connect, say so, wait for the barrier's time, send, read, hand everything back."""
+def _send(process: BaseProcess, pipe: Connection, message: Any) -> None:
+    try:
+        pipe.send(message)
+    except OSError:
+        raise _dead(process) from None
+
+
+def _dead(process: BaseProcess) -> BenchError:
+    process.join(1.0)
+    return BenchError(f"client worker {process.name} ended with exit code {process.exitcode}")
+
+
+def _work(spread: Spread, worker: int, pipe: Connection) -> None:
+    """One worker process: say so, take the requests, connect, say so, wait for the barrier's time, send, read, hand
+    everything back. It ends without a word when its parent has gone."""
 
     # Ctrl-C reaches every process of a terminal; the parent hears it and ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -92,10 +115,13 @@ def _work(spread: Spread, worker: int, requests: list[bytes], releases_ns: list[
         start: int = pipe.recv()
         return start
 
-    transport = SocketTransport(
-        spread.host, spread.port, deadlines=spread.deadlines, secret_headers=spread.secret_headers
-    )
-    exchanges = transport.exchange_all(requests, releases_ns=releases_ns, barrier=barrier)
-    for exchange in exchanges:
-        exchange.worker = worker
-    pipe.send(exchanges)
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        pipe.send([])
+        requests, releases_ns = pipe.recv()
+        transport = SocketTransport(
+            spread.host, spread.port, deadlines=spread.deadlines, secret_headers=spread.secret_headers
+        )
+        exchanges = transport.exchange_all(requests, releases_ns=releases_ns, barrier=barrier)
+        for exchange in exchanges:
+            exchange.worker = worker
+        pipe.send(exchanges)

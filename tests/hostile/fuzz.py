@@ -38,7 +38,7 @@ EVENTS = 12
 LINE_EVERY = 4000
 """One execution in so many feeds a line without end and measures the memory"""
 READ = 65_536
-LINE_BYTES = MAX_BYTES * 9 // 8 + 6 * READ
+LINE_BYTES = 16_000_000
 """What a line may cost: its limit, the eighth by which a growing buffer runs ahead, and one read with its copies"""
 
 

@@ -201,6 +201,8 @@ def test_a_worker_connects_waits_for_the_barrier_and_hands_everything_back() -> 
 
     def parent() -> None:
         got.append(ours.recv())
+        ours.send(([server.request()] * 2, [0, 0]))
+        got.append(ours.recv())
         ours.send(0)
         got.append(ours.recv())
 
@@ -210,15 +212,15 @@ def test_a_worker_connects_waits_for_the_barrier_and_hands_everything_back() -> 
         with serving([request, send(b"".join(chunked(GOOD)))]) as server:
             thread.start()
             spread = Spread("127.0.0.1", server.port, 2, Deadlines())
-            _work(spread, 1, [server.request()] * 2, [0, 0], theirs)
+            _work(spread, 1, theirs)
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN, "Ctrl-C is the parent's to hear"
             thread.join(20)
     finally:
         signal.signal(signal.SIGINT, before)
         ours.close()
         theirs.close()
-    ready, exchanges = got
-    assert ready == [] and [item.worker for item in exchanges] == [1, 1]
+    started, connected, exchanges = got
+    assert started == connected == [] and [item.worker for item in exchanges] == [1, 1]
     assert all(parse_completion(item).complete for item in exchanges)
 
 
@@ -226,7 +228,18 @@ def test_a_worker_that_does_not_connect_in_time_is_named() -> None:
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(name="reader-1")
     with ours, theirs, pytest.raises(BenchError, match=r"client worker reader-1 did not connect within 0\.05 s"):
-        _receive(process, ours, 0.05)
+        _receive(process, ours, 0.05, "connect")
+
+
+def test_a_worker_whose_parent_has_gone_ends_without_a_word() -> None:
+    ours, theirs = multiprocessing.Pipe()
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        ours.close()
+        _work(Spread("127.0.0.1", 1, 2, Deadlines()), 0, theirs)
+    finally:
+        signal.signal(signal.SIGINT, before)
+        theirs.close()
 
 
 # the self-test's figures
@@ -264,6 +277,21 @@ def test_a_choice_without_an_index_is_the_first_one() -> None:
 def test_a_clock_step_is_told_in_milliseconds() -> None:
     got = parse(GOOD, clock_step_ns=600_000)
     assert got.detail == "the wall clock moved by 0.600 ms against the monotonic clock"
+
+
+def test_what_came_behind_a_lost_segment_is_no_clock_step() -> None:
+    """Found under load: a socket that is full drops a segment, and those behind it keep their own times."""
+    at_ms = [10.0 * place for place in range(1, len(chunked(GOOD)) + 1)]
+    at_ms[3] -= 15.0
+    late = exchange(chunked(GOOD), at_ms=at_ms)
+    late.user_ns[3] = late.user_ns[2] + 5_000
+    got = parse_completion(late)
+    assert got.complete and list(got.chunk_ns) == sorted(got.chunk_ns), "what was behind it was there with it"
+    assert got.end_ns == max(late.at_ns)
+    late.user_ns[3] = late.user_ns[2] - 600_000
+    assert parse_completion(late).detail == "a read came 0.600 ms before what was before it, by the wall clock"
+    early = exchange(chunked(GOOD), at_ms=[-1.0, *at_ms[1:]])
+    assert parse_completion(early).reason is Reason.CLOCK_STEP
 
 
 @pytest.mark.parametrize(("size", "taken"), [(20, True), (21, False)])

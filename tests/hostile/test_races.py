@@ -48,9 +48,13 @@ def descriptors(port: int) -> Iterator[dict[int, socket.socket]]:
     """Second descriptors of this process's connections to ``port``, by their own port."""
     found: dict[int, socket.socket] = {}
     for entry in Path("/proc/self/fd").iterdir():
+        number = -1
         try:
-            copy = socket.socket(fileno=os.dup(int(entry.name)))
-        except OSError:
+            number = os.dup(int(entry.name))
+            copy = socket.socket(fileno=number)
+        except OSError:  # no socket, or gone
+            if number >= 0:
+                os.close(number)
             continue
         try:
             mine = copy.getpeername()[1] == port
@@ -204,3 +208,40 @@ def test_an_answer_that_begins_before_its_request_is_whole(steal: bool) -> None:
     assert big.sent_ns is not None and big.ending is Ending.CLOSED
     assert big.data == (WHOLE[9:] if steal else WHOLE)
     assert parse_completion(big).reason is (Reason.BAD_HTTP if steal else None)
+
+
+@pytest.mark.parametrize("answered", [False, True], ids=["at once", "after a word"])
+def test_a_reset_in_the_middle_of_a_request_keeps_the_word_before_it(answered: bool) -> None:
+    """The request no longer goes out; that is found by the read, or by the write after a read that brought a word."""
+    moment, here, over = Moment(), threading.Event(), threading.Event()
+    asked = threading.Barrier(2)
+
+    def end() -> None:
+        with descriptors(server.port) as copies:
+            big = server.peers[1]
+            copy = copies[at(big)]
+            if answered:
+                big.sock.sendall(WHOLE[:9])
+            reset(big)
+            awaited(copy, select.POLLERR)
+        over.set()
+
+    def arm() -> None:
+        asked.wait(PATIENCE_S)
+        assert here.wait(PATIENCE_S)
+        poll = select.poll()
+        with descriptors(server.port) as copies:
+            poll.register(copies[at(server.peers[1])], select.POLLOUT)
+            while poll.poll(0):
+                time.sleep(0.001)
+        moment.action = end
+        server.peers[0].sock.sendall(WHOLE)
+
+    full = [lambda peer: here.set(), wait(over)]
+    with serving([request, act(lambda: asked.wait(PATIENCE_S)), wait(over)], full) as server:
+        requests = [server.request(), server.request(b"y" * (24 << 20))]
+        threading.Thread(target=arm, daemon=True).start()
+        short, big = SocketTransport("127.0.0.1", server.port, clock=moment.clock).exchange_all(requests)
+    assert parse_completion(short).complete
+    assert (big.ending, big.sent_ns, big.data) == (Ending.SEND_FAILED, None, WHOLE[:9] if answered else b"")
+    assert "reset" in big.detail.lower()

@@ -1,10 +1,12 @@
 """/metrics: two scrapes → what happened between them. Real scrapes of vLLM where they are beside the checkout."""
 
+import math
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from harness.measure.metrics import (
     MAX_TEXT,
@@ -13,6 +15,7 @@ from harness.measure.metrics import (
     counter_resets,
     exclusive_use,
     parse_metrics,
+    restarted,
     settled,
 )
 
@@ -105,6 +108,37 @@ def test_series_that_vanishes_is_a_reset() -> None:
     ]
 
 
+def started(seconds: str, labels: str = "") -> str:
+    return f"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds{labels} {seconds}\n"
+
+
+def test_another_start_time_is_a_restart_even_where_no_counter_goes_down() -> None:
+    before = parse_metrics(scrape(1, 1, more=started("1.79e9")))
+    same, other = (parse_metrics(scrape(5, 50, more=started(when))) for when in ("1.79e9", "1.790000001e9"))
+    assert before.process_start == 1.79e9
+    assert restarted(before, same) == ""
+    assert exclusive_use(before, same, requests=4, tokens=49) == []
+    assert "process_start_time_seconds changed" in restarted(before, other)
+    assert exclusive_use(before, other, requests=4, tokens=49) == [restarted(before, other)]
+
+
+def test_without_a_start_time_a_counter_that_goes_down_tells() -> None:
+    before, silent = parse_metrics(scrape(3, 30, more=started("1.79e9"))), parse_metrics(scrape(5, 50))
+    assert silent.process_start is None
+    assert restarted(before, silent) == restarted(silent, parse_metrics(scrape(6, 60, more=started("1e9")))) == ""
+    assert parse_metrics(started("5", '{pid="1"}')).process_start is None, "one of several processes"
+    fallen = restarted(silent, before)
+    assert (
+        fallen == "the server was started again while it was measured (counter vllm:generation_tokens_total went down)"
+    )
+
+
+def test_recorded_servers_were_not_restarted() -> None:
+    before, after = sample("mtp3-metrics-before.prom"), sample("mtp3-metrics-after.prom")
+    assert before.process_start == after.process_start
+    assert restarted(before, after) == ""
+
+
 def test_missing_families_prove_nothing() -> None:
     nothing = parse_metrics("# nothing\n")
     problems = exclusive_use(nothing, nothing, requests=0, tokens=0)
@@ -182,3 +216,54 @@ def test_text_without_end() -> None:
 def test_values_that_are_no_counts(value: str) -> None:
     with pytest.raises(ValueError, match=r"/metrics did not answer .* \(vllm:generation_tokens_total is (nan|inf)\)"):
         parse_metrics(scrape(1, 1).replace('model_name="m"} 1', f'model_name="m"}} {value}'))
+
+
+def test_only_vllms_own_samples_are_counted_and_of_a_histogram_its_sum_and_count() -> None:
+    more = """# TYPE vllm:e2e_seconds histogram
+vllm:e2e_seconds_bucket{le="1.0"} 3
+vllm:e2e_seconds_bucket{le="+Inf"} 4
+vllm:e2e_seconds_count 4
+vllm:e2e_seconds_sum 2.5
+# TYPE python_gc_objects counter
+python_gc_objects_total 9
+"""
+    found = parse_metrics(scrape(1, 2, more=more))
+    assert {name for name in found.totals if "seconds" in name} == {"vllm:e2e_seconds_count", "vllm:e2e_seconds_sum"}
+    assert not any(name.startswith("python") for name in found.totals)
+
+
+def test_a_gauge_may_be_no_number() -> None:
+    assert math.isnan(parse_metrics("vllm:num_requests_running NaN\n").totals["vllm:num_requests_running"])
+
+
+def test_a_server_is_speculative_by_its_families_alone() -> None:
+    assert parse_metrics(scrape(more=speculative(1, 3, [1, 1, 1]))).speculative
+    assert not parse_metrics(scrape()).speculative
+    assert acceptance(parse_metrics(""), parse_metrics(scrape())) is None
+
+
+def test_one_draft_is_enough_for_figures_and_none_is_not() -> None:
+    found = acceptance(parse_metrics(""), parse_metrics(speculative(1, 1, [1])))
+    assert found is not None
+    assert (found.rate, found.mean_acceptance_length, found.per_position) == (1.0, 2.0, [1.0])
+    found = acceptance(parse_metrics(""), parse_metrics(speculative(4, 8, [3, 1])))
+    assert found is not None
+    assert (found.drafts, found.draft_tokens, found.accepted_tokens) == (4, 8, 4)
+    assert (found.rate, found.mean_acceptance_length, found.per_position) == (0.5, 2.0, [0.75, 0.25])
+    with pytest.raises(ValidationError, match="frozen"):
+        found.drafts = 1  # type: ignore[misc]
+
+
+def test_counts_of_others_are_told_as_they_are() -> None:
+    before, after = parse_metrics(scrape(1, 10)), parse_metrics(scrape(4, 100))
+    assert exclusive_use(before, after, requests=2, tokens=80) == [
+        "the server counted 3 requests, ours were 2",
+        "the server counted 90 tokens, ours were 80",
+    ]
+    assert settled(before, after, requests=3, tokens=90) is True
+    assert settled(before, after, requests=2, tokens=90) is False
+
+
+def test_sixteen_mebibytes_are_still_read() -> None:
+    assert MAX_TEXT == 16_777_216
+    assert parse_metrics("#" * 16_777_215 + "\n").totals == {}

@@ -51,6 +51,17 @@ def test_chunks_of_one_instant_are_one_burst() -> None:
     assert rates.tok_s_burst_exact([(0.0, 1), (0.0, 4), *tail]) == rates.tok_s_burst_exact([(0.0, 5), *tail])
 
 
+def test_exactly_100_ids_have_a_rate_and_the_first_time_is_taken_off() -> None:
+    offsets = [3.0 + place / 100 for place in range(100)]
+    assert rates.tok_s_1_100(offsets) == pytest.approx(100)
+    assert rates.tok_s_burst_exact([(time, 1) for time in offsets]) == pytest.approx(100)
+
+
+def test_one_token_is_a_count_and_none_is_no_rate() -> None:
+    assert rates.tok_s_wall_full(1, 0.0, 2.0) == 0.5
+    assert rates.tok_s_wall_full(0, 0.0, 2.0) is None
+
+
 @pytest.mark.parametrize("count", [0, 1, 99])
 def test_below_100_ids_there_is_no_rate(count: int) -> None:
     offsets = [place / 100 for place in range(count)]
@@ -184,7 +195,9 @@ def test_spread_is_over_the_center() -> None:
     assert rates.spread(0.0, 0.0) is None
 
 
-@pytest.mark.parametrize(("q", "needed"), [(99, 100), (95, 20), (90, 10), (50, 2), (10, 10), (1, 100), (99.9, 1000)])
+@pytest.mark.parametrize(
+    ("q", "needed"), [(33.3, 4), (99, 100), (95, 20), (90, 10), (50, 2), (10, 10), (1, 100), (99.9, 1000)]
+)
 def test_percentile_needs_enough_values(q: float, needed: int) -> None:
     assert rates.percentile([1.0] * needed, q) == 1.0
     with pytest.raises(ValueError, match=f"was asked of {needed - 1} values and needs {needed}; report the maximum"):

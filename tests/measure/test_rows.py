@@ -211,3 +211,62 @@ def test_row_rates_are_those_of_its_own_chunks(completion: Completion) -> None:
     assert rates.tok_s_1_100(offsets) == row.tok_s_1_100
     assert rates.tok_s_burst_exact([(ns / 1e9, size) for ns, size in row.chunks]) == row.tok_s_burst_exact
     assert (row.tok_s_1_100 is None) == bool(named(row, "no-rate"))
+
+
+S = 1_000_000_000
+
+
+def row_of(times_ns: list[int], sizes: list[int]) -> Row:
+    completion = make_completion(token_ids=range(1000, 1000 + sum(sizes)), chunk_ns=times_ns, chunk_sizes=sizes)
+    return build_row(**IDENTITY, completion=completion, exchange=make_exchange(at_ns=times_ns))
+
+
+def after(first_ns: int, gaps: list[float]) -> list[int]:
+    return [first_ns + round(sum(gaps[:count]) * S) for count in range(len(gaps) + 1)]
+
+
+@pytest.mark.parametrize(("gap", "seen"), [(0.25, True), (0.4, True), (0.5, False), (0.75, False)])
+def test_a_first_gap_below_half_the_usual_is_seen(gap: float, seen: bool) -> None:
+    row = row_of(after(100 * S, [gap, *[1.0] * 8]), [10] * 10)
+    assert bool(named(row, "merged-first-read")) is seen
+
+
+def test_a_short_first_gap_that_hardly_shortens_the_window_is_none() -> None:
+    row = row_of(after(0, [0.25, *[1.0] * 69]), [30, *[1] * 70])
+    assert named(row, "merged-first-read") == []
+
+
+@pytest.mark.parametrize(("last", "seen"), [(1.75, False), (1.625, True)])
+def test_a_short_first_gap_may_shorten_the_window_by_exactly_one_and_a_half_per_cent(last: float, seen: bool) -> None:
+    """0.75 s of 50 s; what came behind the hundredth id is no part of it."""
+    row = row_of(after(0, [0.25, *[1.0] * 48, last, 1.0]), [50, *[1] * 51])
+    assert bool(named(row, "merged-first-read")) is seen
+
+
+@pytest.mark.parametrize(("first", "seen"), [(2, False), (3, True)])
+def test_rates_may_differ_by_one_and_a_half_per_cent(first: int, seen: bool) -> None:
+    """99 intervals are claimed where 98 were waited for (1.0 %), or 97 (2.1 %)."""
+    row = row_of(after(0, [1.0] * (100 - first)), [first, *[1] * (100 - first)])
+    assert bool(named(row, "burst-difference")) is seen
+
+
+def test_a_hundred_ids_of_one_instant_are_enough_and_too_close() -> None:
+    assert "came at one instant" in named(row_of([5], [100]), "no-rate")[0]
+    assert "has 99 of 100 ids" in named(row_of([5], [99]), "no-rate")[0]
+
+
+def test_an_arrival_at_the_request_is_zero_and_one_before_it_is_unknown() -> None:
+    assert (row_of([0], [1]).ttft_ms, row_of([1], [1]).ttft_ms, row_of([-1], [1]).ttft_ms) == (0.0, 1e-6, None)
+
+
+def test_reads_that_brought_nothing_are_not_counted() -> None:
+    completion = make_completion(token_ids=[], chunk_ns=[], chunk_sizes=[])
+    row = build_row(**IDENTITY, completion=completion, exchange=make_exchange(at_ns=[1, 2, 3], sizes=[1, 0, 2]))
+    assert row.reads == 2
+
+
+@pytest.mark.parametrize(("ttft_ms", "cold"), [(250.0, False), (250.1, True)])
+def test_five_times_the_median_is_not_cold_yet_and_other_warnings_stay(ttft_ms: float, cold: bool) -> None:
+    rows = replace_row(make_rows(), 0, ttft_ms=ttft_ms, warnings=["buffered: usage grew"])
+    (first, *_) = mark_cold(rows)
+    assert bool(named(first, "cold")) is cold and first.warnings[0] == "buffered: usage grew"

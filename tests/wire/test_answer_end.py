@@ -107,6 +107,32 @@ def test_a_senseless_length_is_not_used(length: bytes) -> None:
     assert guesses([HEAD + b"content-length: " + length + b"\r\n\r\n", b"abc"]) == [False, False]
 
 
+def test_an_answer_comes_with_its_framing_where_nothing_else_is_said() -> None:
+    assert AnswerEnd().feed(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+    assert guesses([b"\r\n0\r\n\r\n"], framed=False) == [False], "no last chunk where there are no chunks"
+
+
+def test_a_body_by_length_ends_with_its_last_byte() -> None:
+    assert guesses([HEAD + b"content-length: 2\r\n\r\n", b"{", b"}"]) == [False, False, True]
+
+
+@pytest.mark.parametrize(("digits", "used"), [(15, True), (16, False)])
+def test_a_length_of_sixteen_digits_is_none(digits: int, used: bool) -> None:
+    reads = sized(DONE, length=10 ** (digits - 1))
+    assert guesses(reads) == [False, not used]
+
+
+def test_a_line_that_ended_in_a_usual_piece_is_remembered() -> None:
+    assert guesses([b'data: {"a"', b':"b"}\n\n', DONE], framed=False) == [False, False, True]
+
+
+@pytest.mark.parametrize(("size", "kept"), [(65_535, True), (65_536, False)])
+def test_a_head_is_kept_up_to_64_kib(size: int, kept: bool) -> None:
+    start = b"HTTP/1.1 200 OK\r\nx: "
+    rest = b"\r\ncontent-length: 0\r\n\r\n"
+    assert guesses([start + b"y" * (size - len(start)), rest]) == [False, kept]
+
+
 def test_a_head_without_end_is_not_kept_for_ever() -> None:
     end = AnswerEnd()
     assert not end.feed(b"HTTP/1.1 200 OK\r\n")

@@ -36,7 +36,7 @@ def exchanges(draw: st.DrawFn) -> Exchange:
     reads = cut(data, draw(st.lists(st.integers(0, 60), max_size=8)))
     times = draw(st.lists(TIMES, min_size=len(reads), max_size=len(reads)))
     lags = draw(st.lists(TIMES, min_size=len(reads), max_size=len(reads)))
-    body = draw(st.booleans())
+    body, held = draw(st.booleans()), draw(st.booleans())
     return Exchange(
         request=draw(st.binary(max_size=40)),
         t0_wall_ns=draw(TIMES),
@@ -58,6 +58,8 @@ def exchanges(draw: st.DrawFn) -> Exchange:
         framing="body" if body else "http",
         status=draw(st.none() | st.integers(0, 999)) if body else None,
         headers=draw(st.lists(st.tuples(WORDS, WORDS), max_size=3)) if body else [],
+        released_ns=draw(TIMES) if held else None,
+        worker=draw(st.integers(0, 64)) if held else 0,
     )
 
 
@@ -368,6 +370,7 @@ STRANGE = {
     "more flags than sizes": [BEGIN, {**READS, "kernel": [True] * 3}],
     "an unknown ending": [BEGIN, {**END, "ending": "perfect"}],
     "an unknown framing": [{**BEGIN, "framing": "smoke"}],
+    "letters beside base64": [BEGIN, {**{k: v for k, v in READS.items() if k != "text"}, "base64": "YW*Jj"}],
     "bad base64": [BEGIN, {**{k: v for k, v in READS.items() if k != "text"}, "base64": "a"}],
     "headers that are none": [BEGIN, {**END, "status": 200, "headers": [["a"]]}],
     "headers of numbers": [BEGIN, {**END, "status": 200, "headers": [["a", 1]]}],
@@ -377,6 +380,19 @@ STRANGE = {
 @pytest.mark.parametrize("what", STRANGE)
 def test_strange_records_are_refused(what: str, tmp_path: Path) -> None:
     assert "is not a capture record" in refused(pack(HEADER, *STRANGE[what]), tmp_path)
+
+
+@pytest.mark.parametrize("number", [(1 << 62) - 1, 1 - (1 << 62), 1 << 62, -(1 << 62)])
+def test_integers_have_62_bits(number: int, tmp_path: Path) -> None:
+    data = pack(HEADER, {**CONTROL, "at_wall_ns": number})
+    if abs(number) < 1 << 62:
+        assert load(data, tmp_path).controls[0].at_wall_ns == number
+    else:
+        assert "TypeError at_wall_ns is not an integer" in refused(data, tmp_path)
+
+
+def test_what_is_no_text_is_told(tmp_path: Path) -> None:
+    assert "TypeError body is not text" in refused(pack(HEADER, {**CONTROL, "body": 1}), tmp_path)
 
 
 JSON = st.recursive(

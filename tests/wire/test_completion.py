@@ -206,8 +206,8 @@ def test_an_exchange_without_its_framing_is_read_alike() -> None:
     assert parse_completion(exchange(GOOD, framing="body")).reason is Reason.BAD_HTTP
 
 
-def test_a_line_above_sixteen_mebibytes_is_refused() -> None:
-    got = parse_completion(exchange(until_close([*GOOD[:2], b"data: " + b"x" * (16 * 1024 * 1024)])))
+def test_a_line_above_two_mebibytes_is_refused() -> None:
+    got = parse_completion(exchange(until_close([*GOOD[:2], b"data: " + b"x" * (2 * 1024 * 1024)])))
     assert (got.reason, got.token_ids) == (Reason.LINE_TOO_LONG, (5, 6, 7))
 
 
@@ -250,3 +250,25 @@ def test_27_a_real_engine_death_is_an_error_event_with_its_ids() -> None:
 
 def test_05_a_real_chat_stream_is_refused_by_name() -> None:
     assert parse([sample("mtp0-chat-stream")]).reason is Reason.BAD_EVENT
+
+
+@pytest.mark.parametrize(("early_ns", "valid"), [(500_000, True), (500_001, False)])
+def test_a_read_that_returned_before_its_bytes_came_shows_a_step(early_ns: int, valid: bool) -> None:
+    stepped = exchange(chunked(GOOD))
+    stepped.user_ns[2] = stepped.at_ns[2] - early_ns
+    got = parse_completion(stepped)
+    assert got.complete is valid
+    assert valid or got.detail == "a read returned 0.500 ms before its bytes came, by the wall clock"
+    assert parse_completion(stepped, clock_step_limit_ns=500_001).complete
+
+
+@pytest.mark.parametrize(("back_ns", "valid"), [(500_000, True), (500_001, False)])
+def test_a_read_that_came_before_the_request_or_the_read_before_it_shows_a_step(back_ns: int, valid: bool) -> None:
+    before = exchange(chunked(GOOD))
+    before.at_ns[0] = before.user_ns[0] = -back_ns
+    back = exchange(chunked(GOOD))
+    back.user_ns[2] = back.at_ns[2] = back.user_ns[1] - back_ns
+    for stepped in (before, back):
+        got = parse_completion(stepped)
+        assert got.complete is valid
+        assert valid or got.detail == "a read came 0.500 ms before what was before it, by the wall clock"

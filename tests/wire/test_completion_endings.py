@@ -11,6 +11,7 @@ from tests.wire.build import (
     ERROR,
     GOOD,
     GOOD_TEXT,
+    HEAD,
     answer,
     chunk,
     chunked,
@@ -303,3 +304,14 @@ def test_59_a_burst_in_one_read_is_noted() -> None:
     assert not named(parse_completion(exchange([head, b"".join(rest[:5]), b"".join(rest[5:])])), "burst-read")
     assert named(parse_completion(exchange([head, b"".join(rest[:4]), b"".join(rest[4:])])), "burst-read")
     assert not named(parse(answer(chunk(range(20), "x", finish="stop"), n=20)), "burst-read")
+
+
+def test_a_failure_without_words_of_the_system_is_told_without() -> None:
+    for detail, words in (("", "token ids"), ("peer", "token ids: peer")):
+        cut_off = exchange(chunked(GOOD[:1], last=False), ending=Ending.RESET, detail=detail)
+        assert parse_completion(cut_off).detail.endswith(words)
+
+
+def test_one_content_type_of_two_is_not_enough() -> None:
+    got = parse_completion(exchange(chunked(GOOD, head=HEAD + b"content-type: text/html\r\n")))
+    assert got.reason is Reason.NOT_EVENT_STREAM

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from harness.wire import chunks
 from harness.wire.completion import Reason, parse_completion
 from tests.wire.build import (
     DONE,
@@ -13,6 +14,7 @@ from tests.wire.build import (
     answer,
     chunk,
     chunked,
+    counts,
     cut,
     event,
     exchange,
@@ -21,6 +23,7 @@ from tests.wire.build import (
     replaced,
     sized,
     until_close,
+    usage,
 )
 
 # B. SSE and HTTP parsing
@@ -145,8 +148,8 @@ BAD_JSON = {
     "empty": b"data:\n\n",
     "nan": GOOD[1].replace(b'"created": 1', b'"created": NaN'),
     "infinity": GOOD[1].replace(b'"created": 1', b'"created": -Infinity'),
-    "deep": b"data: " + b"[" * 100_000 + b"\n\n",
-    "deep and closed": b"data: " + b'{"a":' * 50_000 + b"1" + b"}" * 50_000 + b"\n\n",
+    "deep": b"data: " + b"[" * 60_000 + b"\n\n",
+    "deep and closed": b"data: " + b'{"a":' * 10_000 + b"1" + b"}" * 10_000 + b"\n\n",
     "endless number": b"data: " + b"9" * 5000 + b"\n\n",
     "two values": b"data: {}{}\n\n",
     "python": b"data: {'choices': []}\n\n",
@@ -207,3 +210,85 @@ def test_28_json_of_another_shape_is_a_bad_event(piece: bytes) -> None:
     got = parse([piece, *answer(chunk([1], "a", finish="stop"), n=2)])
     assert got.reason is Reason.BAD_EVENT
     assert got.text.encode()
+
+
+@pytest.mark.parametrize(("lists", "read"), [(40_000, True), (116_500, False)])
+def test_28_an_event_that_would_take_far_more_memory_than_bytes_is_not_read(lists: int, read: bool) -> None:
+    """A list of empty lists takes thirty times its text."""
+    data = b'data: {"choices": [' + b",".join([b"[]"] * lists) + b"]}\n\n"
+    got = parse([data, *GOOD])
+    assert got.reason is (Reason.BAD_EVENT if read else Reason.LINE_TOO_LONG)
+    assert read or got.detail == "event 1 would take 12 MiB to read"
+    assert got.token_ids == (5, 6, 7, 8), "what came beside it is kept"
+
+
+@pytest.mark.parametrize(("lists", "read"), [(113_300, True), (113_400, False)])
+def test_twelve_mebibytes_are_the_most_that_an_event_may_take(lists: int, read: bool) -> None:
+    got = parse([b'data: {"choices": [' + b",".join([b"[]"] * lists) + b"]}\n\n", *GOOD])
+    assert (got.reason is Reason.BAD_EVENT) is read
+
+
+def test_the_cost_of_a_chunk_is_its_text_its_numbers_and_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = '{"a":[1,2]}'
+    assert chunks._cost(text) == text.__sizeof__() + 36 * 1 + 72 * 5
+    long = GOOD[0].replace(b'"cmpl-1"', b'"' + b"x" * 70_000 + b'"')
+    cost = chunks._cost(long[6:-2].decode())
+    for most, read in ((cost, True), (cost - 1, False)):
+        monkeypatch.setattr(chunks, "MAX_COST", most)
+        assert (parse([long, *GOOD[1:]]).reason is Reason.LINE_TOO_LONG) is not read
+
+
+@pytest.mark.parametrize(("token", "valid"), [(2**31 - 1, True), (2**31, False)])
+def test_the_greatest_token_id(token: int, valid: bool) -> None:
+    assert parse(answer(chunk([token], "a", finish="stop"), n=1)).complete is valid
+
+
+@pytest.mark.parametrize(("count", "valid"), [(2**53 - 1, True), (2**53, False)])
+def test_the_greatest_count(count: int, valid: bool) -> None:
+    said = event({"id": "cmpl-1", "choices": [], "usage": {"prompt_tokens": count, "completion_tokens": 4}})
+    got = parse([*GOOD[:-2], said, DONE])
+    assert got.complete is valid
+    assert (got.usage is not None and got.usage.prompt_tokens == count) is valid
+
+
+@pytest.mark.parametrize(
+    ("piece", "words"),
+    [
+        (with_choice(token_ids="12"), "event 1 isn't a completion chunk: token_ids is not a list"),
+        (with_choice(token_ids=[-1]), "event 1 isn't a completion chunk: token_ids holds something that is not"),
+        (with_choice(prompt_token_ids=""), "event 1 isn't a completion chunk: prompt_token_ids is not a list"),
+        (b"data: {\n\n", "event 1 isn't JSON: Expecting property name enclosed in double quotes"),
+        (b"data: " + b"[" * 5000 + b"\n\n", "event 1 isn't JSON: it is nested too deeply"),
+    ],
+)
+def test_28_what_is_wrong_is_told(piece: bytes, words: str) -> None:
+    assert parse([piece, *GOOD]).detail.startswith(words)
+
+
+def test_a_chunk_without_a_stream_id_belongs_to_the_stream() -> None:
+    for nothing in (b'"id": null', b'"other": 1'):
+        assert parse(replaced(1, GOOD[1].replace(b'"id": "cmpl-1"', nothing))).complete
+
+
+def test_two_choices_of_one_index_are_many_and_both_are_kept() -> None:
+    choice = {"index": 0, "text": "x", "token_ids": [1]}
+    got = parse([event({"id": "cmpl-1", "choices": [choice, choice]}), *GOOD])
+    assert got.reason is Reason.MANY_CHOICES and got.detail == "event 1 has 2 choices"
+    assert got.token_ids == (1, 1, 5, 6, 7, 8)
+    other = parse([event({"id": "cmpl-1", "choices": [{**choice, "index": 1}, choice]}), *GOOD])
+    assert other.token_ids == (1, 5, 6, 7, 8), "what stands behind another choice is kept"
+
+
+def test_what_is_buffered_is_counted_by_chunks() -> None:
+    pieces = [chunk([], "a", usage=counts(1)), chunk([5], "", usage=counts(1)), chunk([6], "b", finish="stop")]
+    assert parse(answer(*pieces, n=2)).notes == ("buffered: in 1 chunks usage counts tokens whose ids hadn't come",)
+
+
+def test_usage_that_disagrees_is_told_with_both() -> None:
+    got = parse([*GOOD[:-1], usage(4, cached=2), DONE])
+    assert got.detail == "two usage objects disagree: 3 + 4 tokens (0 cached), then 3 + 4 tokens (2 cached)"
+
+
+@pytest.mark.parametrize(("spaces", "said"), [(1198, "a b"), (1199, "a")])
+def test_words_are_taken_from_the_first_1200_characters(spaces: int, said: str) -> None:
+    assert chunks.words("a" + " " * spaces + "b") == said

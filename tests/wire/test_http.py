@@ -161,3 +161,45 @@ def test_chunks_come_back_as_they_were_sent(pieces: list[bytes], draw: st.DataOb
     reads = cut(data, draw.draw(st.lists(st.integers(0, len(data)), max_size=10)))
     response = decode_response(exchange(reads))
     assert (body(response), response.complete, response.error) == (b"".join(pieces), True, "")
+
+
+def test_what_is_wrong_is_told_in_h11s_words_or_ours() -> None:
+    answers = (b"", b"HTTP/1.1 2", b"SSH-2\r\n\r\n")
+    said = {data: decode_response(exchange([data] if data else [])).error for data in answers}
+    assert said == {
+        b"": "the connection ended without an answer",
+        b"HTTP/1.1 2": "the connection ended after part of the headers",
+        b"SSH-2\r\n\r\n": "illegal status line: bytearray(b'SSH-2')",
+    }
+
+
+def test_a_body_without_framing_needs_a_status_only_when_it_ended() -> None:
+    options = {"framing": "body", "headers": []}
+    assert decode_response(exchange([b"a"], status=200, **options)).error == ""
+    assert decode_response(exchange([b"a"], **options)).error == "no status was recorded"
+    assert decode_response(exchange([], ending=Ending.CONNECT_FAILED, **options)).error == ""
+    assert decode_response(exchange([], ending=Ending.RESET, status=200, **options)).error == ""
+
+
+@pytest.mark.parametrize(("size", "taken"), [(65_536, True), (65_537, False)])
+def test_a_head_may_have_64_kib(size: int, taken: bool) -> None:
+    frame = b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\nx: %s\r\n\r\n"
+    data = frame % (b"y" * (size - len(frame) + 2))
+    assert len(data) == size
+    for places in ([], [size], range(0, size, 1000)):
+        response = decode_response(exchange(cut(data + b"x", places)))
+        assert (response.complete, response.error) == (
+            taken,
+            "" if taken else "the headers are longer than 65536 bytes",
+        )
+
+
+def test_a_head_without_end_is_refused_for_its_length() -> None:
+    reads = [b"HTTP/1.1 200 OK\r\n", *[b"x: " + b"y" * 1000 + b"\r\n"] * 70]
+    assert decode_response(exchange(reads)).error == "the headers are longer than 65536 bytes"
+
+
+def test_a_body_may_be_longer_than_a_head() -> None:
+    head, whole = sized(b"x" * 100_000)
+    response = decode_response(exchange([head, *cut(whole, range(0, 100_000, 10_000))]))
+    assert (response.complete, len(body(response)), response.error) == (True, 100_000, "")

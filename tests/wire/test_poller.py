@@ -2,7 +2,8 @@
 
 import select
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -93,3 +94,35 @@ def test_exchanges(kind: str) -> None:
         exchanges = SocketTransport("127.0.0.1", server.port).exchange_all([server.request()] * 3)
     assert sorted(exchange.ending for exchange in exchanges) == [Ending.CLOSED, Ending.CLOSED, Ending.RESET]
     assert sorted(exchange.data for exchange in exchanges) == [b"", answer, answer]
+
+
+def seconds_of(call: Callable[[], object]) -> float:
+    before = time.monotonic()
+    call()
+    return time.monotonic() - before
+
+
+def test_a_look_lasts_as_long_as_was_asked(poller: Poller[str], pair: Pair) -> None:
+    poller.register(pair[0], IN, "near")
+    assert seconds_of(lambda: poller.ready(0.05)) >= 0.049
+
+
+def test_a_wait_without_an_event_ends_in_time(poller: Poller[str], pair: Pair) -> None:
+    """select() waits so long; where it can't be used, a tenth of a millisecond at a time."""
+    poller.register(pair[0], IN, "near")
+    took = min(seconds_of(lambda: poller.wait(0.02)) for _ in range(20))
+    assert took >= 0.0199 if poller._number < FD_SETSIZE else 1e-4 <= took < 0.009
+
+
+def test_a_plain_answer_is_taken_at_its_word(poller: Poller[str], pair: Pair) -> None:
+    near, _ = pair
+    poller.register(near, IN | OUT, "near")
+    number = near.fileno()
+    assert [poller.events(number, mask) for mask in (IN, OUT, IN | OUT)] == [IN, OUT, IN | OUT]
+    assert poller.events(number, select.POLLHUP) == IN | OUT
+
+
+def test_select_takes_descriptors_below_1024() -> None:
+    assert FD_SETSIZE == 1024
+    with pytest.raises(ValueError, match="out of range"):
+        select.select([FD_SETSIZE], [], [], 0)

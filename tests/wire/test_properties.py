@@ -98,7 +98,7 @@ def test_ii_no_strict_prefix_of_a_valid_stream_is_complete(
     assert whole.text.startswith(got.text)
 
 
-@given(streams, st.integers(-(10**12), 10**12), st.data())
+@given(streams, st.integers(0, 10**12), st.data())  # not to before the request: that is a clock that was set
 @settings(deadline=None)
 def test_iii_a_shift_of_the_clock_shifts_times_and_nothing_else(data: bytes, shift: int, draw: st.DataObject) -> None:
     reads = cut(data, draw.draw(st.lists(st.integers(0, len(data)), max_size=10)))

@@ -63,3 +63,15 @@ def test_irregular_answers_are_left_to_h11() -> None:
     for damaged in (WHOLE[:-5], WHOLE.replace(b"chunked", b"identity"), b"", WHOLE.replace(b"\r\n\r\n", b"\r\n", 1)):
         assert read_regular(exchange_of(damaged, [], Ending.CLOSED)) is None
     assert read_regular(dataclasses.replace(whole, sizes=[])) is None
+
+
+def test_a_head_that_says_more_than_chunked_is_left_to_h11() -> None:
+    head, rest = WHOLE.split(b"\r\n\r\n", 1)
+    for other in (
+        head + b"\r\ncontent-length: 5",
+        head.replace(b"200 OK", b"204 No Content"),
+        head.replace(b"200 OK", b"100 Continue"),
+    ):
+        exchange = exchange_of(other + b"\r\n\r\n" + rest, [], Ending.CLOSED)
+        assert read_regular(exchange) is None
+        assert joined(decode_response(exchange)) == joined(read_by_h11(exchange))

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.wire import sse
 from harness.wire.sse import BadUtf8, Event, LineTooLong, SseDecoder, SseError
 
 
@@ -126,6 +127,22 @@ def test_the_data_lines_of_one_event_are_bounded_together() -> None:
     assert len(decode(b"data: xxxx\n\n" * 10, max_bytes=50)) == 10
 
 
+@pytest.mark.parametrize(("size", "taken"), [(524_200, True), (524_416, False)])
+def test_lines_of_wide_characters_are_bounded_by_what_they_take(size: int, taken: bool) -> None:
+    """One wide character makes each of a line take four bytes: three such lines, and 6 MiB."""
+    line = b"data: " + "\U0001f600".encode() + b"x" * (size - 1) + b"\n"
+    if taken:
+        assert len(decode(line * 3 + b"\n", line * 3 + b"\n")) == 2, "each event is counted anew"
+    else:
+        with pytest.raises(LineTooLong, match="one event take more than 6291456 bytes of memory"):
+            decode(line * 3)
+
+
+def test_a_single_line_may_take_what_it_takes() -> None:
+    line = b"data: " + "\U0001f600".encode() + b"x" * 1_800_000
+    assert len(decode(line + b"\n\n")) == 1
+
+
 def test_an_endless_line_is_refused_in_bounded_memory() -> None:
     decoder = SseDecoder(max_bytes=1000)
     with pytest.raises(LineTooLong):
@@ -170,12 +187,12 @@ def test_time_is_linear_in_a_long_line_fed_in_small_pieces() -> None:
         assert len(event.data) == kib * 1024
         return time.process_time() - started
 
-    small, large = min(seconds(256) for _ in range(3)), seconds(256 * 16)
+    small, large = min(seconds(64) for _ in range(3)), seconds(64 * 16)
     assert large < 16 * small * 6 + 0.05, "a quadratic buffer takes 256 times as long, not 16"
 
 
-def test_a_line_of_sixteen_mebibytes_in_one_read_is_accepted() -> None:
-    body = b"x" * (16 * 1024 * 1024 - 6)
+def test_a_line_of_two_mebibytes_in_one_read_is_accepted() -> None:
+    body = b"x" * (2 * 1024 * 1024 - 6)
     ((_, data),) = decode(b"data: " + body + b"\n\n")
     assert len(data) == len(body)
 
@@ -214,3 +231,23 @@ def test_random_bytes_give_events_or_an_sse_error(reads: list[bytes]) -> None:
     except SseError as error:
         assert str(error)
     assert decoder.finish().stray in (True, False)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [(b"\xff: a", "invalid start byte at its byte 0"), (b"data: a\xff", "invalid start byte at its byte 7")],
+)
+def test_bad_utf8_is_told_with_its_place(line: bytes, words: str) -> None:
+    with pytest.raises(BadUtf8) as caught:
+        decode(line + b"\n\n")
+    assert str(caught.value) == f"a line isn't UTF-8: {words}"
+
+
+def test_exactly_what_lines_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = b"data: ab\ndata: cd\n"
+    takes = 2 * "ab".__sizeof__()
+    monkeypatch.setattr(sse, "MAX_PIECES", takes)
+    assert decode(lines + b"\n" + lines + b"\n") == [("message", "ab\ncd")] * 2
+    monkeypatch.setattr(sse, "MAX_PIECES", takes - 1)
+    with pytest.raises(LineTooLong, match=f"take more than {takes - 1} bytes"):
+        decode(lines)
