@@ -8,6 +8,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
+from harness.hidden import masked
 from harness.screen import Styled, printable
 
 
@@ -16,14 +17,18 @@ class SafeConsole(Console):
 
     def render_str(self, text: str, **given: Any) -> Text:
         """As the library's, of what is printable: this is also what a column's width is measured by."""
-        return super().render_str(printable(text), **given)
+        return super().render_str(_clean(text), **given)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Text is cleaned before it is laid out, and whatever else comes out of a renderable after."""
-        if isinstance(renderable, Text) and (clean := printable(renderable.plain)) != renderable.plain:
+        if isinstance(renderable, Text) and (clean := _clean(renderable.plain)) != renderable.plain:
             renderable = Text(clean, style=renderable.style, justify=renderable.justify, overflow=renderable.overflow)
         for segment in super().render(renderable, options):
-            yield segment if segment.control else segment._replace(text=printable(segment.text))
+            yield segment if segment.control else segment._replace(text=_clean(segment.text))
+
+
+def _clean(text: str) -> str:
+    return printable(masked(text))
 
 
 def console(*, file: TextIO | None = None, stderr: bool = False, **given: Any) -> Console:

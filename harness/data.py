@@ -1,11 +1,11 @@
 """Where data files are found: suites, images and launchers, which a lab edits every day and the wheel carries too."""
 
 import os
-import tomllib
 from pathlib import Path
 from typing import Literal
 
 from harness.errors import UsageError
+from harness.strangers import read_toml
 
 Kind = Literal["suites", "images", "launchers", "models", "families", "texts"]
 
@@ -71,8 +71,8 @@ def _folders(kind: Kind) -> list[Path]:
 
 def _is_checkout(root: Path) -> bool:
     try:
-        project = tomllib.loads((root / "pyproject.toml").read_text("utf-8")).get("project")
-    except (OSError, ValueError):
+        project = read_toml(root / "pyproject.toml", "file").get("project")
+    except UsageError:
         return False
     return isinstance(project, dict) and project.get("name") == PROJECT
 

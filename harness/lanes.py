@@ -1,6 +1,6 @@
 """Launcher ("lane") and image files: TOML from launchers/ and images/ → typed values (contract section 2)."""
 
-import tomllib
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -8,29 +8,35 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from harness.data import find, names
 from harness.errors import UsageError
+from harness.strangers import read_toml
 
 EngineName = Literal["docker", "process", "attach", "simulated"]
-
-MAX_TOML_BYTES = 256 * 1024
-"""Larger launcher and image files are refused unread."""
 
 UNITS = {"k": 1024, "m": 1024**2, "g": 1024**3}
 
 
 def parse_bytes(value: object) -> object:
     """``"8g"`` → 8589934592, Docker's binary units; integers pass through."""
-    if isinstance(value, str) and value[:-1].isdigit() and value[-1:].lower() in UNITS:
+    if isinstance(value, str) and re.fullmatch("[0-9]{1,15}[kmgKMG]", value):
         return int(value[:-1]) * UNITS[value[-1].lower()]
     return value
 
 
-Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]
+Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0, lt=1 << 62)]
+"""Docker counts them in 64 bits"""
 
 
 class Strict(BaseModel):
     """Base of everything that is read from a file: unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=())
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=(), allow_inf_nan=False
+    )
+
+
+Seconds = Annotated[float, Field(ge=0, le=30 * 86400)]
+Environment = dict[Annotated[str, Field(pattern=r"^[^=\x00]+\z")], str]
+"""Variables by name; a name with a = would become another variable"""
 
 
 class Bind(Strict):
@@ -67,12 +73,15 @@ class Container(Strict):
         return self.memory if self.memory_swap is None else self.memory_swap
 
 
+Count = Annotated[int, Field(gt=0, lt=1 << 31)]
+
+
 class Shape(Strict):
     """One row of the shape table of contract section 2."""
 
-    max_model_len: int = Field(gt=0)
-    max_num_seqs: int = Field(gt=0)
-    max_num_batched_tokens: int = Field(gt=0)
+    max_model_len: Count
+    max_num_seqs: Count
+    max_num_batched_tokens: Count
 
 
 class Model(Strict):
@@ -88,12 +97,12 @@ class Model(Strict):
 class Limits(Strict):
     """Deadlines of a server's life, seconds (contract section 2, Ready and Stop)."""
 
-    ready_s: float = 1800
-    stall_s: float = 300
+    ready_s: Seconds = 1800
+    stall_s: Seconds = 300
     """without a new log line"""
-    stop_s: float = 180
+    stop_s: Seconds = 180
     """between the stop signal and a kill"""
-    gone_s: float = 120
+    gone_s: Seconds = 120
     """between the end of the server and its container being gone"""
 
 
@@ -128,17 +137,17 @@ class Lane(Strict):
     """value of --compilation-config"""
     compilation_high: dict[str, Any] | None = None
     """keys of ``compilation`` that the shape for rungs above 64 replaces"""
-    env: dict[str, str] = {}
-    env_mtp: dict[str, str] = {}
+    env: Environment = {}
+    env_mtp: Environment = {}
     """only with depth > 0"""
-    env_classpad: dict[str, str] | None = None
+    env_classpad: Environment | None = None
     """with --classpad; null where the lane knows no CLASSPAD"""
     card_env: str | None = None
     """the variable that chooses cards, e.g. ZE_AFFINITY_MASK"""
     site_env_tp2: list[str] = []
     """variables that must come from the site file for TP2: right on one rig, wrong on another, so without default"""
     shapes: dict[str, Shape]
-    depths: list[Annotated[int, Field(gt=0)]] | None = None
+    depths: list[Count] | None = None
     """prompt tokens that bench depth measures, ascending; null: those of contract section 7"""
     probes_left_out: list[Literal["1", "2", "K", "1+K", "2+K", "full"]] = []
     """boundary probes that aren't asked, because this server is known to die of them; evidence says so"""
@@ -172,16 +181,7 @@ class Image(Strict):
 def _load(kind: Literal["images", "launchers"], name_or_path: str) -> tuple[Path, dict[str, Any]]:
     path = find(kind, name_or_path, ".toml")
     what = kind[:-1]
-    try:
-        if path.stat().st_size > MAX_TOML_BYTES:
-            raise UsageError(f"{what} file {path.name} is larger than {MAX_TOML_BYTES // 1024} KiB; give a {what} file")
-        return path, tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{what} file {path.name} can't be read ({error}); check the path") from None
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{what} file {path.name} is not TOML: {error}; correct that line") from None
-    except RecursionError:
-        raise UsageError(f"{what} file {path.name} nests too deeply; give a {what} file") from None
+    return path, read_toml(path, f"{what} file", f"give a {what} file")
 
 
 def _explain(what: str, path: Path, error: ValidationError) -> UsageError:

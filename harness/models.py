@@ -1,11 +1,10 @@
 """Model manifests: what a model directory must hold, and what a decoding step reads of it (contract 2, "Model")."""
 
 import hashlib
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -13,6 +12,7 @@ from harness.data import find
 from harness.errors import UsageError
 from harness.lanes import Strict
 from harness.plan import canonical_json
+from harness.strangers import parse_json, read_given
 
 SCHEMA = "b70-bench.model/1"
 MAX_MANIFEST_BYTES = 64 * 1024 * 1024
@@ -150,17 +150,12 @@ def load_manifest(name_or_path: str | Path) -> LoadedManifest:
     """Load ``models/NAME.json`` or the file at a path. Raises UsageError in one sentence."""
     word = str(name_or_path)
     path = Path(word) if Path(word).is_file() else find("models", word, ".json")
-    try:
-        if path.stat().st_size > MAX_MANIFEST_BYTES:
-            raise UsageError(
-                f"model manifest {path.name} is larger than {MAX_MANIFEST_BYTES >> 20} MiB; give a manifest"
-            )
-        data = path.read_bytes()
-        raw = json.loads(data)
-    except OSError as error:
-        raise UsageError(f"model manifest {path.name} can't be read ({error.strerror}); check the path") from None
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"model manifest {path.name} is not JSON ({error}); write one with bench model pin") from None
+
+    def refuse(why: str) -> NoReturn:
+        raise UsageError(f"model manifest {path.name} can't be used because {why}; write one with bench model pin")
+
+    data = read_given(path, MAX_MANIFEST_BYTES, "model manifest", "give a manifest")
+    raw = parse_json(data, refuse)
     found = raw.get("schema") if isinstance(raw, dict) else None
     if found != SCHEMA:
         raise UsageError(

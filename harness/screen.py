@@ -7,9 +7,13 @@ puts one filter before standard output and error, so that no command can forget 
 
 import codecs
 import io
+import os
 import sys
 import unicodedata
 from typing import Any
+
+from harness.hidden import masked
+from harness.redact import hide_environment
 
 KEPT = "\n\t\u200c\u200d"
 """Two of layout, and the joiners that some scripts and emoji are written with"""
@@ -37,11 +41,11 @@ def _escaped(char: str) -> str:
 
 
 class Guarded(io.TextIOWrapper):
-    """A text stream that writes what is printable."""
+    """A text stream that writes what is printable, without the secrets that this process knows."""
 
     def write(self, text: str, /) -> int:
         """Write ``text``, made printable; the number of characters of it."""
-        super().write(printable(text))
+        super().write(printable(masked(text)))
         return len(text)
 
     def write_styled(self, text: str) -> int:
@@ -65,7 +69,8 @@ class Styled:
 
 
 def guard() -> None:
-    """Put the filter before standard output and error, once."""
+    """Put the filter before standard output and error, once; it knows the secrets of this process's environment."""
+    hide_environment(os.environ)
     sys.stdout = _guarded(sys.stdout)
     sys.stderr = _guarded(sys.stderr)
 

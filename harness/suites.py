@@ -1,7 +1,6 @@
 """Suite files → typed prompts. A suite is identified by the sha256 of its bytes (contract section 3)."""
 
 import hashlib
-import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.data import find, shown
 from harness.errors import UsageError
+from harness.strangers import parse_json, read_given
 
 MAX_BYTES = 1 << 20
 """a larger suite file is refused, bytes"""
@@ -85,7 +85,7 @@ def load_suite(name_or_path: str, *, need_classes: bool = True) -> Suite:
     or with an empty prompt, an id twice or a prompt text twice.
     """
     path = find("suites", name_or_path, ".json")
-    raw = _read(path)
+    raw = read_given(path, MAX_BYTES, "suite", "split it into smaller suites, or give another.")
     checked = _parse(path, raw)
     if not checked.suite_id.isprintable():
         _refuse(path, f"its suite_id {shown(checked.suite_id)} has a control character: remove it")
@@ -111,28 +111,8 @@ def load_suite(name_or_path: str, *, need_classes: bool = True) -> Suite:
     return Suite(checked.suite_id, checked.version, path.stem, hashlib.sha256(raw).hexdigest(), tuple(prompts))
 
 
-def _read(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        _refuse(path, f"it can't be read ({error.strerror}): check its permissions")
-    if len(raw) > MAX_BYTES:
-        _refuse(path, f"it is larger than {MAX_BYTES} bytes: split it into smaller suites")
-    return raw
-
-
 def _parse(path: Path, raw: bytes) -> _SuiteFile:
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        _refuse(path, f"byte {error.start} is not UTF-8: save the file as UTF-8")
-    try:
-        document = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_repeated_key)
-    except json.JSONDecodeError as error:
-        _refuse(path, f"it is not JSON ({error.msg}, line {error.lineno} column {error.colno}): correct it there")
-    except (ValueError, RecursionError) as error:
-        _refuse(path, f"it is not strict JSON ({shown(str(error), 80)}): correct it")
+    document = parse_json(raw, lambda why: _refuse(path, f"{why}: correct it"))
     try:
         return _SuiteFile.model_validate(document)
     except ValidationError as error:
@@ -142,16 +122,6 @@ def _parse(path: Path, raw: bytes) -> _SuiteFile:
         _refuse(
             path, f"{field} is wrong ({first['msg']}): a suite is suite_id, version and prompts of id, class, prompt"
         )
-
-
-def _no_constant(literal: str) -> NoReturn:
-    raise ValueError(f"{literal} is not a JSON number")
-
-
-def _no_repeated_key(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if twice := _repeated([key for key, _ in pairs]):
-        raise ValueError(f"the key {twice[:40]} stands twice in one object")
-    return dict(pairs)
 
 
 def _repeated(values: list[str]) -> str | None:

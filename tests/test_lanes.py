@@ -145,7 +145,7 @@ def test_equal_memory_and_swap_may_be_written(tmp_path: Path) -> None:
 def test_file_that_is_no_text(tmp_path: Path) -> None:
     path = tmp_path / "lane.toml"
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UsageError, match=r"^launcher file lane.toml can't be read"):
+    with pytest.raises(UsageError, match=r"^launcher file lane.toml is not UTF-8"):
         load_lane(str(path))
 
 

@@ -47,8 +47,8 @@ def test_a_manifest_comes_back_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("{", "m.json is not JSON"),
-        ("[" * 100_000, "m.json is not JSON"),
+        ("{", "it is not "),
+        ("[" * 100_000, "it is not "),
         ("[]", "has no schema b70-bench.model/1"),
         ('{"schema": "b70-bench.model/2"}', "has no schema b70-bench.model/1"),
         (json.dumps(manifest(extra=1)), "extra: extra inputs are not permitted"),
@@ -59,7 +59,7 @@ def test_a_manifest_comes_back_as_it_was_written(tmp_path: Path) -> None:
         (json.dumps(manifest(files=[{"name": "/x", "size": 1, "sha256": "a" * 64}])), "no name inside the directory"),
         (json.dumps(manifest(files=[{"name": "x", "size": -1, "sha256": "a" * 64}])), "can't be"),
         (json.dumps(manifest(files=[{"name": "x", "size": 1, "sha256": "A" * 64}])), "can't be"),
-        (json.dumps(manifest(files=[{"name": "\ud800", "size": 1, "sha256": "a" * 64}])), "surrogates not allowed"),
+        (json.dumps(manifest(files=[{"name": "\ud800", "size": 1, "sha256": "a" * 64}])), "half of a surrogate pair"),
     ],
 )
 def test_a_manifest_that_can_not_be_is_refused(tmp_path: Path, content: str, sentence: str) -> None:

@@ -160,7 +160,7 @@ def broken(**changes) -> dict:
         (broken(id="p0"), "'p0' stands more than once"),
         (broken(prompt=None), "'prompts.1.prompt'"),
         (broken(prompt=" \n"), "'p1' is empty"),
-        (broken(prompt="\ud800"), "'p1' has half of a surrogate pair"),
+        (broken(prompt="\ud800"), "half of a surrogate pair"),
         (broken(prompt="Write program number 2."), "'p1' and 'p2' have the same text"),
         (broken(klass=5), "'prompts.1.class'"),
         (broken(klass=""), "'prompts.1.class'"),

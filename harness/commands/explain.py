@@ -9,6 +9,7 @@ import typer
 
 from harness.cli_options import ApiKeyEnv, JsonOption, ModelDir, ServedName, Vllm, api_key_header, out_json
 from harness.errors import ExitCode, UsageError
+from harness.strangers import real
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -38,15 +39,17 @@ def explain(
 ) -> None:
     """Say for each divergence where, by which ids and by what margin answers differ."""
     from harness.evidence.store import dump_json, write_atomic
+    from harness.hidden import masked_bytes
     from harness.publish.answers import comparisons
     from harness.publish.campaigns import open_campaign
     from harness.publish.explain import SCHEMA, Explanation, sites, vocabulary, with_margins
     from harness.publish.margins import NEAR_TIE
+    from harness.unwritable import OUTPUT
 
     _check_options(ask, model_dir=model_dir, vllm=vllm, served_model_name=served_model_name, api_key_env=api_key_env)
-    if out is not None and out.resolve().is_relative_to(directory.resolve()):
+    if out is not None and real(out).is_relative_to(real(directory)):
         raise UsageError(f"--out {out.name} is inside the campaign, whose files are evidence; choose another place")
-    if out is not None and not out.resolve().parent.is_dir():
+    if out is not None and not real(out).parent.is_dir():
         raise UsageError(f"--out {out}: its directory doesn't exist; make it, or choose another place")
     campaign = open_campaign(directory)
     evidence = campaign.evidence
@@ -82,7 +85,7 @@ def explain(
     )
     dumped = {"schema": SCHEMA, **explanation.model_dump(mode="json")}
     if out is not None:
-        write_atomic(out, dump_json(dumped))
+        write_atomic(out, masked_bytes(dump_json(dumped)), advice=OUTPUT)
     if json_:
         out_json(dumped)
     else:

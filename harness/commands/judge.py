@@ -150,6 +150,7 @@ def ties(
     """Write the prompts whose answers left their oracle as a suite, for --suite FILE --verbatim."""
     from harness.evidence.store import dump_json, write_atomic
     from harness.evidence.ties import tie_suite
+    from harness.unwritable import OUTPUT
 
     directory = directory if directory.name else directory.resolve()  # "." has no name to say
     if not directory.is_dir():
@@ -157,7 +158,7 @@ def ties(
     if out.exists():
         raise UsageError(f"{out.name} exists already; choose another --out, or remove it first")
     suite = tie_suite(directory)
-    write_atomic(out, dump_json(suite))
+    write_atomic(out, dump_json(suite), advice=OUTPUT)
     typer.echo(f"{out}: {len(suite['prompts'])} prompts that left their oracle in {directory.name}")
 
 

@@ -9,6 +9,7 @@ import typer
 
 from harness.cli_options import JsonOption, out_json
 from harness.errors import ExitCode, UsageError
+from harness.strangers import real
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -43,6 +44,7 @@ def pin(
     from harness.evidence.store import dump_json, write_atomic
     from harness.host.model_files import called, check_model_directory
     from harness.host.model_files import pin as pinned
+    from harness.unwritable import OUTPUT
 
     check_model_directory(directory)
     path = out if out is not None or json_ else Path(f"{called(directory)}.model.json")
@@ -51,7 +53,7 @@ def pin(
     with hashing_progress() as progress:
         manifest = pinned(directory, repository=repository, revision=revision, progress=progress)
     if path is not None:
-        write_atomic(path, dump_json(manifest.as_json()))
+        write_atomic(path, dump_json(manifest.as_json()), advice=OUTPUT)
     if json_:
         out_json(manifest.as_json())
         return
@@ -72,7 +74,7 @@ def _check_target(path: Path, directory: Path) -> None:
         raise UsageError(
             f"{path.absolute().parent.name} is no directory, so {path.name} can't be written; make it first"
         )
-    if path.resolve().is_relative_to(directory.resolve()):
+    if real(path).is_relative_to(real(directory)):
         raise UsageError(f"{path.name} would stand inside the directory that it pins; choose another --out")
 
 

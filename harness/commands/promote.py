@@ -9,6 +9,7 @@ import typer
 
 from harness.cli_options import JsonOption, out_json
 from harness.errors import ExitCode, UsageError
+from harness.strangers import real
 
 if TYPE_CHECKING:
     from harness.publish.family import Promotion
@@ -64,7 +65,7 @@ def promote(
         result = derive(data, path.name, open_all(plain, path), open_all(fallen, path))
     write = new is not None or (bool(result.changes) and not check)
     if write:
-        write_atomic(path.resolve(), result.data, keep_mode=True, advice="free space, or make its folder writable")
+        write_atomic(real(path), result.data, keep_mode=True, advice="free space, or make its folder writable")
     again = shlex.join(
         ["bench", "promote", "--family", str(path), *map(str, plain)]
         + [word for item in fallen for word in ("--rejected", str(item))]

@@ -11,6 +11,7 @@ import typer
 
 from harness.cli_options import JsonOption, out_json
 from harness.errors import BenchError, UsageError
+from harness.strangers import real
 
 
 def report(
@@ -64,7 +65,7 @@ def report(
 def _check(directories: list[Path], out: Path) -> None:
     """Refuse a page that would become part of what it is made from: its manifest would no longer hold."""
     for directory in directories:
-        if out.resolve().is_relative_to(directory.resolve()):
+        if real(out).is_relative_to(real(directory)):
             raise UsageError(f"{out} would lie inside {directory}, whose files are sealed; choose another --out")
     if out.is_dir():
         raise UsageError(f"{out} is a directory; give the file to write with --out, for example {out / 'page.html'}")

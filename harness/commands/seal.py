@@ -8,6 +8,7 @@ import typer
 
 from harness.cli_options import JsonOption, out_json
 from harness.errors import EvidenceError, UsageError
+from harness.strangers import real
 
 if TYPE_CHECKING:
     from harness.evidence.seal import Predicate
@@ -66,11 +67,12 @@ def _seal(directory: Path, key: Path | None, out: Path | None, *, json_: bool) -
     from harness.evidence.seal_keyless import seal_keyless
     from harness.evidence.seal_keys import load_signer
     from harness.publish.campaigns import open_campaign
+    from harness.unwritable import OUTPUT
 
-    home, inside = directory.resolve(), store.KEYLESS_SEAL if key is None else store.SEAL
-    if key is not None and key.resolve().is_relative_to(home):
+    home, inside = real(directory), store.KEYLESS_SEAL if key is None else store.SEAL
+    if key is not None and real(key).is_relative_to(home):
         raise UsageError(f"key {key.name} lies inside the campaign, which is given away; keep it elsewhere")
-    if out is not None and out.resolve().is_relative_to(home) and out.resolve() != home / inside:
+    if out is not None and real(out).is_relative_to(home) and real(out) != home / inside:
         raise UsageError(f"{out} would lie inside the campaign, whose files are sealed; choose another --out")
     signing = None if key is None else load_signer(key)
     evidence = open_campaign(directory).evidence
@@ -84,7 +86,7 @@ def _seal(directory: Path, key: Path | None, out: Path | None, *, json_: bool) -
         raise UsageError(
             f"{place} is there already, and a seal is never replaced; move it away, or choose another --out"
         )
-    store.write_atomic(place, sealed)
+    store.write_atomic(place, sealed, advice=OUTPUT)
     key_id = None if signing is None else signing[0].public_key.keyid
     if json_:
         out_json({"seal": str(place), "key_id": key_id, "status": evidence.status, "conclusion": evidence.conclusion})

@@ -12,6 +12,7 @@ from typing import Any
 from harness.errors import BenchError, UsageError
 from harness.model_shape import Tensor, architecture_of, elements, weights_of
 from harness.models import Architecture, FileEntry, Manifest, Weights, combined_sha256
+from harness.strangers import read_given, real
 
 CONFIG, INDEX, SUFFIX = "config.json", "model.safetensors.index.json", ".safetensors"
 MAX_HEADER = 100_000_000
@@ -48,7 +49,7 @@ class Listing:
 
 def called(directory: Path) -> str:
     """The directory's name for a sentence."""
-    return directory.resolve().name or str(directory)
+    return real(directory).name or str(directory)
 
 
 def list_files(directory: Path) -> Listing:
@@ -189,11 +190,7 @@ def describe(directory: Path, listing: Listing) -> tuple[Weights | None, Archite
 
 def _json_object(path: Path) -> Mapping[str, Any]:
     try:
-        if path.stat().st_size > MAX_JSON:
-            raise UsageError(f"model file {path.name} is larger than {MAX_JSON >> 20} MiB; get the original file")
-        value = json.loads(path.read_bytes())
-    except OSError as error:
-        raise UsageError(f"model file {path.name} can't be read ({error.strerror}); check its permissions") from None
+        value = json.loads(read_given(path, MAX_JSON, "model file", "get the original file"))
     except (ValueError, RecursionError):
         raise UsageError(f"model file {path.name} is not JSON; get the original file") from None
     if not isinstance(value, dict):

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.errors import UsageError
 from harness.publish.campaigns import open_any
 from harness.publish.family_cells import coverage, dimensions, views
 from harness.publish.family_claims import claims
@@ -20,6 +19,7 @@ from harness.publish.family_entries import measurements, rounding_of
 from harness.publish.family_measured import Given, gather
 from harness.publish.family_packets import GradeReport, packets
 from harness.publish.family_text import MAX_BYTES, edited, read
+from harness.strangers import read_given
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,7 @@ class Promotion:
 
 def load(path: Path) -> bytes:
     """The bytes of a family file, known to be one. Raises UsageError."""
-    try:
-        if not path.is_file():
-            raise UsageError(f"{path.name} is not a file; give a family file, or write one with --new")
-        if path.stat().st_size > MAX_BYTES:
-            raise UsageError(f"{path.name} is larger than {MAX_BYTES >> 20} MiB; give a family file")
-        data = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path.name} can't be read ({error.strerror}); check the path") from None
+    data = read_given(path, MAX_BYTES, "family file", "give a family file, or write one with --new")
     checked(read(data, path.name)[1].value, path.name)
     return data
 

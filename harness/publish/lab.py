@@ -16,12 +16,13 @@ from harness.errors import BenchError, EvidenceError, UsageError
 from harness.evidence import store
 from harness.evidence.imported import ImportedEvidence, ImportedSuite, SourceFile
 from harness.evidence.sentences import without_paths
-from harness.launch.redact import is_secret
 from harness.publish import lab_attempt, lab_beside, lab_family, lab_fields, lab_ladder, lab_result, lab_stale
 from harness.publish.lab_draft import Draft
 from harness.publish.lab_formats import ATTEMPT, UNKNOWN, format_of
 from harness.publish.lab_read import MAX_BYTES, Document, get, items, mapping, parse, text
 from harness.publish.lab_words import cleaned, conclusion
+from harness.redact import is_secret
+from harness.strangers import read_given
 from harness.suites import load_suite
 
 SOURCES = "sources"
@@ -52,11 +53,7 @@ class Given:
 
 def read_document(path: Path, name: str) -> Document:
     """One file. Raises UsageError."""
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"{name} can't be read ({error.strerror}); check its permissions") from None
+    raw = read_given(path, MAX_BYTES, "file", "get the original file, or leave it out")
     data = parse(name, raw)
     return Document(name, path, len(raw), hashlib.sha256(raw).hexdigest(), data, format_of(data))
 

@@ -3,12 +3,12 @@
 from typing import Any
 
 from harness.evidence.imported import Basis, Figure, ImportedGate, ImportedServer
-from harness.launch.redact import environment_of, is_secret
 from harness.plan import CACHE_VARIABLES
 from harness.publish.lab_attempt import gate_name
 from harness.publish.lab_draft import Draft, claimed, label_of, quoted
 from harness.publish.lab_read import Document, boolean, get, integer, items, mapping, number, text
 from harness.publish.lab_stale import is_fp8_switch_elsewhere
+from harness.redact import environment_of, is_secret
 
 COMPARISON = "neural.download.strict-attempt-output-comparison.v1"
 _REASONING = ("Thinking Process", "<think>")

@@ -17,6 +17,7 @@ from harness.publish.lab_export import comparison_documents, result_document
 from harness.publish.lab_package import attestation_document, package_document
 from harness.publish.lab_read import get, mapping, text
 from harness.publish.localmaxxing import REQUIRED, payload_document
+from harness.unwritable import OUTPUT, unwritable
 
 FORMATS = ("result", "comparison", "attestation", "package", "localmaxxing")
 PUBLIC = ("attestation", "package", "localmaxxing")
@@ -53,7 +54,7 @@ def export_campaign(directory: Path, wanted: str, out: Path) -> Outcome:
         _write_directory(out, documents)
         outcome.written = [out / name for name in documents]
     elif documents:
-        store.write_atomic(out, next(iter(documents.values())))
+        store.write_atomic(out, next(iter(documents.values())), advice=OUTPUT)
         outcome.written = [out]
     elif not outcome.refused:
         outcome.refused[wanted] = ["the campaign holds no gate between two servers"]
@@ -98,7 +99,7 @@ def _write_directory(out: Path, documents: dict[str, bytes]) -> None:
             whole = Path(folder) / "export"
             whole.mkdir()
             for name, data in documents.items():
-                store.write_atomic(whole / name, data)
+                store.write_atomic(whole / name, data, advice=OUTPUT)
             whole.rename(out)
     except OSError as error:
-        raise UsageError(f"{out.name} can't be written ({error.strerror}); choose another --out") from None
+        raise unwritable(out, error, advice=OUTPUT) from None

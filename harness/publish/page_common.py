@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from harness.evidence.compilations import compile_notes
 from harness.evidence.context_schema import ContextAttempt
 from harness.evidence.ladder_schema import AnyEvidence, LadderAttempt, LadderEvidence
 from harness.evidence.schema import Attempt, ServerRecord, Start
@@ -149,6 +150,7 @@ def servers_section(evidence: AnyEvidence) -> Section:
         checked = any(attempt.server and attempt.server.applied for attempt in evidence.attempts)
         said = "No server differs from what was asked." if checked else "No server could be read back."
         blocks.insert(1, Sentences((said,), "good" if checked else "warn"))
+    blocks += sentences(compile_notes(evidence.attempts), "warn", "notes")
     return Section("servers", "Requested against applied", tuple(blocks), "What was asked for, and what really ran.")
 
 

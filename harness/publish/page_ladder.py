@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Sequence
 
 from harness.evidence.ladder_schema import LadderAttempt, LadderEvidence
+from harness.evidence.looks import look_notes, looked
 from harness.measure.ladder import Rung
 from harness.publish import plots
 from harness.publish.compare_held import held, held_why
@@ -124,10 +125,13 @@ def _shown(evidence: LadderEvidence, rung: Rung) -> tuple[Part, ...]:
 
 def _rungs_section(evidence: LadderEvidence, n: Numbers, mark: Mark, prefix: str) -> Section:
     rows, whole = [], held(evidence)
+    any_look = any(looked(evidence.attempts, rung.rung) for rung in evidence.rungs)
     for rung in evidence.rungs:
         path = f"rungs.c{rung.rung}"
         graphs = {True: "captured", False: "not captured", None: "–"}[rung.captured]
         minority: Cell = share(n, f"{path}.minority_share", rung.minority_share)
+        seen = looked(evidence.attempts, rung.rung)
+        at_once: Cell = "–" if seen is None else n(f"{seen[0]}.peak", seen[1].peak, 0)
         rows.append(
             Row(
                 (
@@ -140,11 +144,13 @@ def _rungs_section(evidence: LadderEvidence, n: Numbers, mark: Mark, prefix: str
                     n(f"{path}.warm_up_tok_s", rung.warm_up_tok_s, 1),
                     minority,
                     graphs,
+                    *((at_once,) if any_look else ()),
                 ),
                 "bad" if rung.withheld or whole else "plain",
             )
         )
-    head = ("users", "", "rate", "equal", "bound 95 %", "steady", "warm-up", "min%", "graphs")
+    head: tuple[str, ...] = ("users", "", "rate", "equal", "bound 95 %", "steady", "warm-up", "min%", "graphs")
+    head += ("ran at once",) if any_look else ()
     svg = plots.ladder_curve({ladder_name(evidence): drawn_rungs(evidence)}, prefix=f"{prefix}l")
     hollow = "A hollow point is withheld: an answer of that rung left its oracle, or the client was in the way."
     if whole:
@@ -155,6 +161,7 @@ def _rungs_section(evidence: LadderEvidence, n: Numbers, mark: Mark, prefix: str
         table(head, rows, RATE, left=(0, 1, 8)),
     ]
     blocks += sentences([why for rung in evidence.rungs for why in rung.why], "bad", "reasons")
+    blocks += sentences(look_notes(evidence.attempts), "warn", "notes")
     return Section("rungs", "Users at once", tuple(blocks), METRIC)
 
 

@@ -238,8 +238,22 @@ def _identity_section(evidence: Evidence, n: Numbers, mark: Mark, prefix: str) -
         blocks.append(Sentences(("bench explain says by what margin the model chose otherwise.",), "muted"))
     elif evidence.gates and all(gate.passed for gate in evidence.gates):
         blocks.append(Sentences(("Every compared array is equal to the last id.",), "good"))
+    blocks += _once_more(evidence.attempts)
     lead = "Whole arrays of token ids, prompt by prompt. After the first difference nothing is comparable."
     return Section("identity", "Are the answers the same?", tuple(blocks), lead)
+
+
+def _once_more(attempts: Sequence[Attempt]) -> tuple[Block, ...]:
+    """What --stream-canary asked, where it was given."""
+    asked = [(item.directory, item.stream_canary) for item in attempts if item.stream_canary is not None]
+    wrong = [f"{name}: {canary.prompt_id}" for name, canary in asked if not canary.exact]
+    if not asked:
+        return ()
+    prompts = ", ".join(dict.fromkeys(canary.prompt_id for _, canary in asked))
+    said = f"Each server was asked one prompt once more and not as a stream ({prompts})"
+    if wrong:
+        return (Sentences((f"{said}; the answer was another one than its stream on {'; '.join(wrong)}.",), "bad"),)
+    return (Sentences((f"{said}: the same ids as in its stream.",), "good"),)
 
 
 def _drafts_section(attempts: Sequence[Attempt], n: Numbers) -> Section:

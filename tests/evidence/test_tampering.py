@@ -21,6 +21,7 @@ from harness.evidence import journal, store
 from harness.evidence.crosscheck import CHECKS, cross_checks
 from harness.evidence.derive import derive
 from harness.evidence.loading import load_attempts, load_start
+from harness.evidence.schema import Status
 from harness.evidence.verify import verify
 from harness.wire.capture import MAX_EXCHANGES, load_capture
 from tests import recorded
@@ -255,7 +256,6 @@ EDITS: list[tuple[Edit, str, str]] = [
     (later_first_token, "durations", "its streams took "),
     (swapped_answers, "answers", "names the request cmpl-bench-"),
     (read_after_end, "order", "a read of "),
-    (end_moved, "order", "isn't the time between its start and its end"),
     (end_beyond_the_next, "order", " began before "),
     (other_address, "requests", "was sent to another address than "),
     (other_request, "requests", "isn't the one that is recorded as bench-"),
@@ -275,6 +275,84 @@ def test_edited_capture_under_a_manifest_written_anew(tmp_path: Path, edit: Edit
     assert any(
         problem.startswith("mtp0-a/") and words in problem and f"(check {check})" in problem for problem in found
     ), found
+
+
+def in_stream(records: list[dict[str, Any]], pattern: str, new: Callable[[re.Match[str]], str]) -> None:
+    """One place of the first suite answer, by as many characters: sizes and chunks stay right."""
+    number = next(r["n"] for r in records if r["kind"] == "begin" and r["for"] == "suite")
+    for record in records:
+        if record["kind"] == "reads" and record["n"] == number and re.search(pattern, record.get("text", "")):
+            changed = re.sub(pattern, new, record["text"], count=1)
+            assert len(changed) == len(record["text"]) and changed != record["text"]
+            record["text"] = changed
+            return
+    raise AssertionError(f"no {pattern} in the stream")
+
+
+def other_id(records: list[dict[str, Any]]) -> None:
+    in_stream(records, r'"token_ids":\[(\d\d)(\d)\]', lambda m: f'"token_ids":[{m[1]}{(int(m[2]) + 1) % 10}]')
+
+
+def id_gone(records: list[dict[str, Any]]) -> None:
+    in_stream(records, r'"token_ids":\[(\d+)\]', lambda m: f'"token_ids":[{" " * len(m[1])}]')
+
+
+def id_gone_from_usage_too(records: list[dict[str, Any]]) -> None:
+    id_gone(records)
+    in_stream(
+        records, r'"total_tokens":755,"completion_tokens":512', lambda _: '"total_tokens":754,"completion_tokens":511'
+    )
+
+
+def another_client_in_metrics(records: list[dict[str, Any]]) -> None:
+    for record in records:
+        if record.get("name") == "metrics-after":
+            record["body"] = re.sub(r"(generation_tokens_total\{.*\}) 6657.0", r"\1 6664.0", record["body"])
+
+
+def cached_prompt(records: list[dict[str, Any]]) -> None:
+    in_stream(records, r'"cached_tokens":0\}\}', lambda _: '"cached_tokens":1}}')
+
+
+FORGED: list[tuple[Edit, str]] = [
+    (other_id, "G1"),
+    (id_gone, "stream"),
+    (id_gone_from_usage_too, "workload"),
+    (another_client_in_metrics, "fresh"),
+    (cached_prompt, "cache-zero"),
+]
+
+
+def test_an_end_by_another_clock_leaves_a_row_without_a_number(tmp_path: Path) -> None:
+    """As a clock looks that was set in mid-answer, which may have happened; nothing is gained by it."""
+    campaign = recorded.copy("tiny", tmp_path)
+    path = campaign / "attempts" / SUITE
+    records = lines_of(path)
+    end_moved(records)
+    write_lines(path, records)
+    assert problems_of(campaign) == []
+    evidence = derive(campaign)
+    assert evidence.status in (Status.INVALID, Status.WITHHELD, Status.REJECTED)
+    assert [row.reason for row in evidence.attempts[0].rows if not row.complete] == ["clock-step"]
+
+
+@pytest.mark.parametrize(("edit", "gate"), FORGED, ids=[edit.__name__ for edit, _ in FORGED])
+def test_edited_ids_fail_a_gate_when_everything_else_is_computed_anew(tmp_path: Path, edit: Edit, gate: str) -> None:
+    """The forger derives evidence.json and the manifest anew: what follows from his bytes is no longer passed."""
+    campaign = recorded.copy("tiny", tmp_path)
+    path = campaign / "attempts" / SUITE
+    records = lines_of(path)
+    edit(records)
+    write_lines(path, records)
+    repaired(campaign)
+    evidence = json.loads((campaign / "evidence.json").read_text())
+    assert evidence["status"] not in ("passed", "started"), evidence["conclusion"]
+    gates = [*evidence["gates"], *(one for attempt in evidence["attempts"] for one in attempt["gates"])]
+    assert gate in {one["name"] for one in gates if not one["passed"]}, evidence["reasons"]
+    evidence["status"], evidence["withheld"], evidence["exit_code"] = "passed", False, 0
+    (campaign / "evidence.json").write_bytes(store.dump_json(evidence))
+    store.write_manifest(campaign)
+    assert any(problem.startswith("evidence.json: status is 'passed'") for problem in verify(campaign).problems)
 
 
 def test_edited_log_and_server_record(tmp_path: Path) -> None:

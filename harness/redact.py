@@ -2,7 +2,11 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
+from pathlib import Path
+
+from harness.hidden import hide, hide_user_info, masked
 
 DROPPED = "<dropped>"
 """Stands where a secret's value stood in a list of arguments, which would read wrongly with a hole in it."""
@@ -12,8 +16,8 @@ TOKEN SECRET SECRETS PASSWORD PASSWD PASSPHRASE PASS PWD APIKEY ACCESSKEY CRED C
 AUTH AUTHORIZATION BEARER JWT PAT COOKIE COOKIES PRIVATE
 """
 SECRET_WORDS = frozenset(_WORDS.split())
-KEY_KINDS = frozenset(("API", "ACCESS", "SECRET", "SIGNING", "ENCRYPTION", "MASTER", "SSH", "DEPLOY"))
-"""A KEY behind one of these words is a secret; GPG_KEY, which base images set, is a public fingerprint."""
+PUBLIC_KEYS = frozenset(("GPG", "PUBLIC", "CACHE", "SORT", "HASH"))
+"""A KEY is a secret but behind these words; GPG_KEY, which base images set, is a public fingerprint."""
 
 KNOB_PREFIXES = ("VLLM_XPU_", "TORCHINDUCTOR_", "TRITON_")
 """Knobs (…_SUPPRESS_BONUS_TOKEN=0): a TOKEN there is a token of text, a PASS one of a compiler, and must be proven."""
@@ -46,6 +50,15 @@ _USER_INFO = re.compile(r"(?<=://)[^/@\s\"']+@")
 _PARTS = re.compile(r"[^A-Za-z0-9]+")
 
 
+def home_roles() -> dict[str, str]:
+    """``{path: "<home>"}`` for a home where no other is kept; those below /home and so on become ``<path>`` anyway."""
+    with suppress(RuntimeError):
+        home = str(Path.home())
+        if home.count("/") > 1 and _ANY_PATH.fullmatch(home) is None:
+            return {home: "<home>"}
+    return {}
+
+
 def is_secret(name: str) -> bool:
     """Whether a variable's NAME looks like a secret: a whole word of it is TOKEN, SECRET, API_KEY and so on.
 
@@ -55,8 +68,13 @@ def is_secret(name: str) -> bool:
     if upper in NOT_SECRET:
         return False
     parts = [part for part in _PARTS.split(upper) if part]
-    words = SECRET_WORDS - {"TOKEN", "PASS"} if upper.startswith(KNOB_PREFIXES) else SECRET_WORDS
-    return any(part in words for part in parts) or any(b == "KEY" and a in KEY_KINDS for a, b in pairwise(parts))
+    if upper.startswith(KNOB_PREFIXES):
+        return any(part in SECRET_WORDS - {"TOKEN", "PASS"} for part in parts)
+    return any(part in SECRET_WORDS for part in parts) or _has_key(parts)
+
+
+def _has_key(parts: Sequence[str]) -> bool:
+    return any(other == "KEY" and one not in PUBLIC_KEYS for one, other in pairwise(parts))
 
 
 def dropped_names(env: Mapping[str, str]) -> list[str]:
@@ -74,7 +92,25 @@ def _secret_flag(flag: str) -> bool:
     parts = [part for part in _PARTS.split(flag.upper()) if part]
     if not flag.startswith("-") or not parts:
         return False
-    return parts[-1] in SECRET_WORDS or (parts[-1] == "KEY" and parts[-2:-1] != [] and parts[-2] in KEY_KINDS)
+    return parts[-1] in SECRET_WORDS or _has_key(parts[-2:])
+
+
+def hide_environment(env: Mapping[str, str]) -> None:
+    """Let no value of a secret variable, and no user info of a URL, be kept or shown from now on (harness.hidden)."""
+    hide(value for name, value in env.items() if is_secret(name))
+    hide_user_info(env.values())
+
+
+def hide_arguments(arguments: Sequence[str]) -> None:
+    """The same of a command line."""
+    hide(secret_arguments(arguments))
+    hide_user_info(arguments)
+
+
+def secret_arguments(arguments: Sequence[str]) -> list[str]:
+    """The values of flags such as ``--api-key``."""
+    found = [value for flag, equals, value in (a.partition("=") for a in arguments) if equals and _secret_flag(flag)]
+    return found + [value for flag, value in pairwise(arguments) if _secret_flag(flag) and not value.startswith("--")]
 
 
 class Redactor:
@@ -95,10 +131,16 @@ class Redactor:
         """The same with further roles."""
         return Redactor({**self._roles, **roles})
 
+    def known(self, value: str) -> str:
+        """Only the given paths, and user and password of a URL; what else lies below /root or /home stays."""
+        return _USER_INFO.sub(f"{DROPPED}@", self._by_role(value))
+
+    def _by_role(self, value: str) -> str:
+        return value if self._known is None else self._known.sub(lambda match: self._roles[match.group()], value)
+
     def text(self, value: str) -> str:
         """One value. User and password of a URL go too."""
-        if self._known is not None:
-            value = self._known.sub(lambda match: self._roles[match.group()], value)
+        value = self._by_role(masked(value))
         return _USER_INFO.sub(f"{DROPPED}@", _ANY_PATH.sub("<path>", value))
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.launch.redact import DROPPED, Redactor, dropped_names, is_secret
+from harness.redact import DROPPED, Redactor, dropped_names, is_secret
 
 ROLES = {
     "/data/camp": "<campaign>",
