@@ -16,13 +16,14 @@ from docker.types import LogConfig, Mount, Ulimit
 from harness.errors import LaunchError
 from harness.lanes import Bind, Image
 from harness.lanes import Container as Settings
-from harness.launch.container import FAULTS, Container, DockerServer, Ours, explain
+from harness.launch.container import FAULTS, Container, Ours, explain
+from harness.launch.docker_server import DockerServer
 from harness.launch.proof import CONTAINER_PORT, CONTAINER_ROLES
-from harness.launch.redact import Redactor, environment_of
 from harness.launch.roles import LOOPBACK, filled, host_port, make_cache, model_directory, remove_cache
 from harness.launch.runs import mark
 from harness.launch.server import Endpoint, ImageFacts, Places
 from harness.plan import ServerPlan
+from harness.redact import Redactor, environment_of, hide_environment, home_roles, is_secret
 
 CLIENT_TIMEOUT_S = 240
 """Above the longest stop limit of the lanes, so that no request of ours ends before what it waits for."""
@@ -71,6 +72,8 @@ class DockerEngine:
             pins = f" (pinned id {' or '.join(image.ids)})" if image.ids else ""
             raise LaunchError(f"image {image.name}{pins} is not on this host; {image.obtain}")
         config = inspect.get("Config") or {}
+        env = environment_of(config.get("Env") or [])
+        hide_environment({**(config.get("Labels") or {}), **env})
         labels, entrypoint = config.get("Labels") or {}, config.get("Entrypoint") or []
         for name, value in image.labels.items():
             if labels.get(name) != value:
@@ -88,9 +91,9 @@ class DockerEngine:
             id=inspect["Id"],
             repo_digests=list(inspect.get("RepoDigests") or []),
             storage_driver=driver,
-            labels=labels,
+            labels=Redactor(home_roles()).environment(labels),
             entrypoint=entrypoint,
-            env=Redactor().environment(environment_of(config.get("Env") or [])),
+            env=Redactor(home_roles()).environment(env),
         )
 
     @staticmethod
@@ -119,6 +122,7 @@ class DockerEngine:
 
     def start(self, plan: ServerPlan, places: Places, image: ImageFacts | None) -> DockerServer:
         """Create and start one container; ``/cache`` is made and mounted, port 8000 is published on loopback only."""
+        plan = plan.given
         settings = _settings(plan)
         if image is None:
             raise LaunchError(f"server {plan.label} has no image to start; choose one with --image")
@@ -151,14 +155,19 @@ class DockerEngine:
                 redactor=_redactor(places, model),
             )
         except BaseException as error:  # also an interrupt between two requests: the name is enough to remove it
-            Container(client, name).remove(min(10.0, plan.limits.gone_s))
-            remove_cache(places)
+            gone = Container(client, name).remove(min(10.0, plan.limits.gone_s))
+            if gone:
+                remove_cache(places)
+            left = "" if gone else "; whether its container is left is unknown, bench clean removes it"
             if isinstance(error, FAULTS):
-                raise LaunchError(f"Docker can't start server {plan.label}: {explain(error)}") from None
+                raise LaunchError(f"Docker can't start server {plan.label}: {explain(error)}{left}") from None
+            if left and isinstance(error, LaunchError):
+                raise LaunchError(f"{error}{left}") from None
             raise
 
     def command(self, plan: ServerPlan, places: Places, image: ImageFacts | None) -> str:
         """``docker run`` that starts the same container (without --rm, because its log and inspect are kept)."""
+        plan = plan.given
         settings = _settings(plan)
         model = None if places.model is None else places.model.absolute()
         arguments, env = filled(plan, ROLES)
@@ -180,7 +189,7 @@ class DockerEngine:
             ("--memory-swap", str(settings.memory)),
             ("--log-driver", LOG_DRIVER),
             *(("--log-opt", f"{name}={value}") for name, value in LOG_OPTIONS.items()),
-            *(("--env", f"{name}={value}") for name, value in env.items()),
+            *(("--env", name if is_secret(name) else f"{name}={value}") for name, value in env.items()),
         ]
         words = ["docker", "run", "--detach", "--no-healthcheck", *(word for option in options for word in option)]
         return shlex.join([*words, f"<image {plan.image}>" if image is None else image.id, *arguments])
@@ -283,7 +292,7 @@ def own_labels(campaign: str, label: str) -> dict[str, str]:
 
 
 def _redactor(places: Places, model: Path | None) -> Redactor:
-    roles = {str(places.cache.absolute()): "<cache>"}
+    roles = {str(places.cache.absolute()): "<cache>", **home_roles()}
     return Redactor(roles if model is None else {**roles, str(model): "<model>"})
 
 

@@ -126,6 +126,7 @@ def card_probes(
     Else the CPU, but never where the plan has real cards (``cards``: their addresses, or devices of the container): a
     probe that doesn't touch a card says nothing of it. Raises LaunchError.
     """
+    plan = plan.given
     target = {**image_env, **plan.env}.get(TARGET, "")
     device: Device = "xpu" if target.strip().lower() == "xpu" else "cpu"
     settings, mask = plan.container, plan.env[card_env]

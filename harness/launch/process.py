@@ -19,10 +19,10 @@ from harness.errors import LaunchError, UsageError
 from harness.lanes import Image, Limits
 from harness.launch import guard
 from harness.launch.proof import roles_in_arguments
-from harness.launch.redact import Redactor, dropped_names, environment_of
 from harness.launch.roles import LOOPBACK, filled, host_port, make_cache, model_directory, remove_cache, utc_now
 from harness.launch.server import Applied, Endpoint, ImageFacts, Places, ServerState, StopRecord, Within
 from harness.plan import ServerPlan
+from harness.redact import Redactor, dropped_names, environment_of, home_roles
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 START_S = 30.0
@@ -212,12 +212,14 @@ class ProcessServer:
     """A server process; see ``RunningServer``."""
 
     def __init__(self, plan: ServerPlan, places: Places, program: Program, model: Path | None, port: int) -> None:
+        plan = plan.given
         self._program = program
         self._limits: Limits = plan.limits
         self._log = places.log
         self._endpoint = Endpoint(LOOPBACK, port)
         self._tmp = tmp = tempfile.mkdtemp(prefix="b70-")
         roles = {str(places.cache.absolute()): "<cache>", tmp: "<tmp>", str(Path(program.words[0]).parent): "<program>"}
+        roles = home_roles() | roles
         self._redactor = Redactor(roles if model is None else {**roles, str(model): "<model>"})
         self._base = _base(program, places, tmp)
         self._asked: tuple[str, float] | None = None
@@ -342,6 +344,10 @@ class ProcessServer:
         if code < 0:
             return ServerState(running=False, exit_code=128 - code, error=f"ended by {signal.Signals(-code).name}")
         return ServerState(running=False, exit_code=code)
+
+    def changed(self) -> str:
+        """Nothing: a process can't be started again, and its id with its start says which one it is."""
+        return ""
 
     def log_bytes(self) -> int:
         """Size of the log file, which the server writes itself."""

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from harness.launch.redact import Redactor, environment_of
 from harness.launch.server import Applied, ImageFacts
 from harness.plan import ServerPlan
+from harness.redact import Redactor, environment_of
 
 CONTAINER_PORT = 8000
 CONTAINER_ROLES = {"/model": "<model>", "/cache": "<cache>"}
@@ -160,6 +160,34 @@ def differences(plan: ServerPlan, applied: Applied, image: ImageFacts | None) ->
         found.append("the container is privileged, which was not requested")
     if applied.restart_count != 0:
         found.append(f"the container was restarted {applied.restart_count} times, so it is not one fresh server")
+    return found
+
+
+def container_changes(first: Mapping[str, Any], last: Mapping[str, Any]) -> str:
+    """What was done to a container between two answers of ``docker inspect``, in half a sentence; empty for nothing."""
+    began, begins = (inspect.get("State", {}).get("StartedAt") for inspect in (first, last))
+    if began != begins:
+        return f"its container was started again at {begins}, so it is no longer the fresh server"
+    if last.get("State", {}).get("Paused"):
+        return "its container is paused"
+    before, now = ({k: v for k, v in (i.get("HostConfig") or {}).items() if v} for i in (first, last))
+    changed = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+    if changed:
+        return f"its container's settings were changed after its start ({', '.join(changed)})"
+    return ""
+
+
+def lifetime_failures(applied: Applied, inspect: Mapping[str, Any]) -> list[str]:
+    """What the last ``docker inspect`` of a container says against one fresh server with the limits it began with."""
+    state, host = inspect.get("State") or {}, inspect.get("HostConfig") or {}
+    found = []
+    if state.get("StartedAt", applied.started_at) != applied.started_at or inspect.get("RestartCount"):
+        found.append(f"its container was started again at {state.get('StartedAt')}, so it is not one fresh server")
+    if state.get("OOMKilled"):
+        found.append("a process of the server was killed for memory")
+    limits = host.get("Memory", applied.memory), host.get("MemorySwap", applied.memory_swap)
+    if limits != (applied.memory, applied.memory_swap):
+        found.append(f"its memory limits became {limits[0]} and {limits[1]} bytes while it ran")
     return found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from harness.errors import FreshnessError, LaunchError
 from harness.launch.control import ControlClient
-from harness.launch.server import Record, RunningServer
+from harness.launch.server import Record, RunningServer, ServerState
 from harness.plan import ServerPlan
 from harness.wire.capture import Control
 
@@ -33,10 +33,10 @@ def last_lines(log: bytes, count: int = LAST_LINES) -> str:
     return "\n".join(line[:300] for line in lines[-count:])
 
 
-def dead_sentence(server: RunningServer, log: bytes) -> str:
-    """One sentence for a server that ended, with its last log lines below."""
+def dead_sentence(state: ServerState, log: bytes) -> str:
+    """One sentence for a server that was seen to have ended, with its last log lines below."""
     tail = last_lines(log)
-    return f"{server.state().sentence()}; its last log lines:\n{tail}" if tail else server.state().sentence()
+    return f"{state.sentence()}; its last log lines:\n{tail}" if tail else state.sentence()
 
 
 def wait_ready(
@@ -59,8 +59,9 @@ def wait_ready(
     grown_at, size = started, -1
     while True:
         now = monotonic()
-        if not server.state().running:
-            raise LaunchError(f"{plan.label}: {dead_sentence(server, read_log())}")
+        state = server.state()
+        if not state.running:
+            raise LaunchError(f"{plan.label}: {dead_sentence(state, read_log())}")
         health = control.get("health", keep=False)
         if health.status == 200:
             break
@@ -94,7 +95,7 @@ def wait_ready(
     problem = ask_one_token()
     state = server.state()
     if not state.running:
-        raise LaunchError(f"{plan.label}: {dead_sentence(server, read_log())}")
+        raise LaunchError(f"{plan.label}: {dead_sentence(state, read_log())}")
     if problem is not None:
         raise LaunchError(f"{plan.label}: healthy, but its first token never came: {problem}")
     return Readiness(health_s=health_s, ready_s=monotonic() - started, models=models, version=version, owns_port=owns)

@@ -11,6 +11,7 @@ from harness.errors import FreshnessError, LaunchError, UsageError
 from harness.launch.proof import needs_model
 from harness.launch.server import Places
 from harness.plan import ServerPlan
+from harness.redact import DROPPED
 
 LOOPBACK = "127.0.0.1"
 
@@ -28,7 +29,9 @@ def filled(plan: ServerPlan, roles: Mapping[str, str]) -> tuple[list[str], dict[
             text = text.replace(role, value)
         return text
 
-    return [fill(argument) for argument in plan.arguments], {name: fill(value) for name, value in plan.env.items()}
+    # A plan that comes out of evidence has no secrets to give.
+    env = {name: fill(value) for name, value in plan.env.items() if value != DROPPED}
+    return [fill(argument) for argument in plan.arguments], env
 
 
 def model_directory(plan: ServerPlan, places: Places) -> Path | None:

@@ -116,7 +116,8 @@ class Within(Record):
 class ServerState(Record):
     """Alive or not, and why not."""
 
-    running: bool
+    running: bool | None
+    """null when the engine didn't answer: then nothing is known of it"""
     exit_code: int | None = None
     oom_killed: bool | None = None
     """null where the engine can't know"""
@@ -124,11 +125,19 @@ class ServerState(Record):
 
     def sentence(self) -> str:
         """What a person needs to know of a server that isn't running."""
+        if self.running is None:
+            return f"whether the server runs is unknown, because {self.error}"
         if self.running:
-            return "the server is running"
+            return f"the server is running{', but ' + self.error if self.error else ''}"
         code = "an unknown exit code" if self.exit_code is None else f"exit code {self.exit_code}"
-        oom = ", killed for memory" if self.oom_killed else ""
+        # Of a container's processes the kernel may take another than the first, which then gives up by itself.
+        whole = self.exit_code in (137, None)
+        oom = f", {'' if whole else 'a process of it '}killed for memory" if self.oom_killed else ""
         return f"the server has ended with {code}{oom}{': ' + self.error if self.error else ''}"
+
+
+LOG_UNWRITABLE = "server.log can't be written"
+"""How the note of a stop begins where the host's disk took the log no longer"""
 
 
 class StopRecord(Record):
@@ -171,6 +180,9 @@ class RunningServer(Protocol):
 
     def state(self) -> ServerState:
         """Cheap enough to be asked every second. Never raises for a server that has gone."""
+
+    def changed(self) -> str:
+        """What shows that it is no longer the server that was started; empty when nothing does. Never raises."""
 
     def log_bytes(self) -> int:
         """Bytes of log written so far; a server whose log doesn't grow is stalled."""

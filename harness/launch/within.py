@@ -23,14 +23,17 @@ from harness.launch.proof import (
     requested_arguments,
     roles_in_arguments,
 )
-from harness.launch.redact import Redactor, environment_of
 from harness.launch.server import Within
 from harness.plan import ServerPlan
+from harness.redact import Redactor, environment_of
 
 FAULTS = (DockerException, RequestException, HTTPError, OSError)
 
 SHELL_VARIABLES = frozenset(("HOSTNAME", "HOME", "PWD", "OLDPWD", "SHLVL", "_"))
 """Docker sets the first two, a shell before the server the others; they say nothing of what was asked."""
+
+DOCKER_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""What Docker sets PATH to where an image has none; ``docker inspect`` doesn't show it."""
 
 DUMP = (
     "for p in /proc/[0-9]*; do printf '\\001%s\\002' \"${p#/proc/}\"; cat $p/cmdline 2>/dev/null; printf '\\002'; "
@@ -127,7 +130,9 @@ def within_differences(requested_arguments: list[str], requested_env: dict[str, 
         told = argument_differences(requested_arguments, within.arguments)
         found += [f"within the container, {difference}" for difference in told]
     if within.env is not None:
-        real = {name: value for name, value in within.env.items() if _counts(name, requested_env)}
+        by_docker = {} if "PATH" in requested_env else {"PATH": DOCKER_PATH}
+        given = {name: value for name, value in within.env.items() if by_docker.get(name) != value}
+        real = {name: value for name, value in given.items() if _counts(name, requested_env)}
         asked = {name: value for name, value in requested_env.items() if _counts(name, within.env)}
         found += mapping_differences("environment variable within the container", asked, real)
     return found

@@ -38,6 +38,10 @@ class Sequence:
     """wall clock at which the request came"""
     tied_ids: Callable[[], Iterator[tuple[int, float]]] | None = None
     """the answer it gives instead when a tie falls the other way; None = it has no tie site"""
+    warming: Callable[[int], int] | None = None
+    """batch size → nanoseconds that it waits for a compilation; None = it waits for none"""
+    loses_end: bool = False
+    """fault ``loses-end``: an answer that ends with ``stop`` lacks its last id"""
     made: int = 0
     due_ns: int = 0
     gone: bool = False
@@ -91,6 +95,8 @@ class Engine:
             sequence = self._waiting.popleft()
             self._running.add(sequence)
             sequence.due_ns = time.monotonic_ns() + self._settings.ttft_ns
+            if sequence.warming is not None:
+                sequence.due_ns += sequence.warming(len(self._running))
             self._loop.at(sequence.due_ns, lambda sequence=sequence: self._step(sequence))  # type: ignore[misc]
         self._counters.running, self._counters.waiting = len(self._running), len(self._waiting)
 
@@ -110,7 +116,8 @@ class Engine:
             elif place == sequence.max_tokens:
                 finish = "length"
             if finish:
-                del ids[position + 1 :]
+                lost = sequence.loses_end and finish == "stop"
+                del ids[position + (0 if lost else 1) :]
                 break
         sequence.made += len(ids)
         self._counters.generation_tokens += len(ids)

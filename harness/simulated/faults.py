@@ -19,6 +19,9 @@ FAULTS: dict[str, str] = {
     "cached-missing": "usage has no cached_tokens",
     "engine-dies": "[K=40]: after K ids of the third suite request an error event and [DONE]; the process exits 1",
     "engine-vanishes": "[K=40]: after K ids of the third suite request a reset; the process is gone without a word",
+    "eats-memory": "N: during the N-th suite answer memory is taken until the kernel ends the process; 0: at its start",
+    "mute": "[K=0]: after K model calls none is answered, not by a byte; /health stays 200",
+    "ignores-term": "SIGTERM does nothing",
     "hangs": "[K=40]: after K ids of a suite request nothing more comes; the socket stays open",
     "error-event": "[K=40]: after K ids of a suite request an error event and [DONE]; the server lives on",
     "no-done": "a suite stream ends without [DONE]",
@@ -31,24 +34,28 @@ FAULTS: dict[str, str] = {
     "dies-at-start": "the process logs a traceback and exits 1 before it listens",
     "null-ids": "token_ids is null in every chunk of a suite stream",
     "drops-id": "[I=30]: the id at index I is missing in a suite stream; usage counts it",
+    "loses-end": "a suite stream that stops by itself lacks its last id, and usage and /metrics agree",
+    "jit": "T: the first suite-like request at each new batch size waits T ms; the log tells of a compilation",
     "short": "[K=60]: a suite answer stops after K ids, whatever ignore_eos says",
     "left-open": "the connection stays open after [DONE], although Connection: close was asked",
     "chunks-cut": "every event of a suite stream comes in two writes, cut at an awkward byte",
     "one-read": "a suite stream is held back and sent at once at its end",
     "spec-off": "the depth that was asked for is ignored",
     "warm-cache": "the log says that a compiled graph was loaded, although the cache was empty",
+    "chatty-log": "B: B bytes of log are written while the server starts",
     "bad-canary": "the answer to a multiplication is wrong by one",
     "wrong-model": "/v1/models lists another name",
     "foreign-request": "somebody else's request of 7 tokens is counted before each scrape of /metrics",
 }
 """Every fault: name → one line, which begins with its argument where there is one."""
 
-_NEEDS_ARGUMENT = ("tie", "unstable", "slow-start")
+_NEEDS_ARGUMENT = ("tie", "unstable", "slow-start", "eats-memory", "chatty-log", "jit")
 _DEFAULTS: dict[str, float] = {
     "batch-tie": 1,
     "cached-tokens": 16,
     "engine-dies": 40,
     "engine-vanishes": 40,
+    "mute": 0,
     "hangs": 40,
     "error-event": 40,
     "drops-id": 30,

@@ -37,6 +37,9 @@ class Counters:
                     shown = float(value) if suffix == "total" else self.created
                     lines.append(f"vllm:{name}_{suffix}{{{labels}}} {shown!r}")
 
+        about = "Start time of the process since unix epoch in seconds."
+        lines.extend((f"# HELP process_start_time_seconds {about}", "# TYPE process_start_time_seconds gauge"))
+        lines.append(f"process_start_time_seconds {self.created!r}")
         if self.accepted_per_position:
             depth = len(self.accepted_per_position)
             accepted = sum(self.accepted_per_position)

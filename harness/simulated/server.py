@@ -16,6 +16,7 @@ from harness.simulated.connection import Connection, Request
 from harness.simulated.engine import Engine, Sequence
 from harness.simulated.logprobs import logprobs_of
 from harness.simulated.loop import Loop
+from harness.simulated.memory import Eater
 from harness.simulated.metrics import Counters
 from harness.simulated.settings import Settings
 from harness.simulated.shapes import ApiError, UsageShape, dumps, model_list
@@ -40,6 +41,10 @@ class Server:
         self._seen: dict[bytes, int] = {}
         """key of each suite prompt → its number, from 0"""
         self._suite_streams = 0
+        self._warm: set[int] = set()
+        """batch sizes at which a suite-like request has run"""
+        self._calls = 0
+        """model calls of any kind"""
         self._random = os.urandom(16)
         cached = None if "cached-missing" in settings.faults else int(settings.faults.get("cached-tokens", 0))
         self._usage = UsageShape(cached)
@@ -124,7 +129,10 @@ class Server:
             connection.respond(404, b'{"detail":"Not Found"}')
 
     def _answer(self, connection: Connection, request: Request, *, chat: bool) -> None:
-        body = _body(request)
+        body, faults = _body(request), self.settings.faults
+        self._calls += 1
+        if self._calls > faults.get("mute", self._calls):
+            return
         name = body.get("model", self.settings.name)
         if name != self.settings.name:
             raise ApiError(404, f"The model `{name}` does not exist. Valid aliases: {self.settings.name}.", "model")
@@ -140,7 +148,8 @@ class Server:
         if suite_like:
             self._seen.setdefault(key, len(self._seen))
             self._suite_streams += stream
-        faults = self.settings.faults
+            if self._suite_streams == faults.get("eats-memory"):
+                Eater().eat_on(self._loop)
         order = Order(
             chat=chat,
             request_id=("chatcmpl-" if chat else "cmpl-") + given_id,
@@ -183,9 +192,25 @@ class Server:
             on_step=answer.step,
             arrived_ns=request.arrived_ns,
             tied_ids=(lambda: model.diverging(key, b"site", model.tie_site(key))) if suite_like else None,
+            warming=self._warming if suite_like and "jit" in faults else None,
+            loses_end="loses-end" in faults and suite_like and stream,
         )
         connection.on_lost = lambda: self._engine.remove(sequence, "abort")
         self._engine.submit(sequence)
+
+    def _warming(self, running: int) -> int:
+        """Fault ``jit``: what a batch of this size waits for its kernel, nanoseconds; said as vLLM's monitor does."""
+        if running in self._warm:
+            return 0
+        self._warm.add(running)
+        log.line(
+            f"Triton kernel JIT compilation during inference: simulated_kernel_b{running}. This causes a latency "
+            "spike; consider extending warmup to cover this shape/config.",
+            level="WARNING",
+            role="EngineCore",
+            source="jit_monitor.py:1",
+        )
+        return round(self.settings.faults["jit"] * 1e6)
 
     def _at_edge(self, key: bytes, prompt_tokens: int, limit: int) -> Iterator[tuple[int, float]] | None:
         """The ids where a fault strikes at the shortest prompts or at the end of the context."""

@@ -65,6 +65,7 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--served-model-name", default="simulated")
+    parser.add_argument("--model", help="accepted; the weights are --seed-text")
     parser.add_argument("--max-model-len", type=int, default=1024)
     parser.add_argument("--max-num-seqs", type=int, default=1)
     parser.add_argument(

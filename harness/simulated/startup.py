@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness.simulated import log
 from harness.simulated.loop import Loop
+from harness.simulated.memory import Eater
 from harness.simulated.server import Server
 from harness.simulated.settings import Settings
 
@@ -64,13 +65,19 @@ def run(settings: Settings) -> int:
     loop = Loop()
     server = Server(settings, loop, listener)
     loop.on_signal((signal.SIGTERM, signal.SIGINT), lambda: server.shut_down(0, _GRACE_NS))
+    if "ignores-term" in faults:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     log.line("Initializing a simulated engine (v0.0.0+simulated)", role="EngineCore", source="core.py:1")
     if "dies-at-start" in faults:
         _crash()
         return 1
     log.line(f"Starting to load model {settings.name}...", role="Worker", source="model_runner.py:1")
+    eater = Eater()
+    while faults.get("eats-memory") == 0 and eater.eat():
+        pass
     log.line("Loading weights took 0.00 seconds", role="Worker", source="default_loader.py:1")
     compile_graph(settings)
+    _chatter(int(faults.get("chatty-log", 0)))
     log.line("init engine (profile, create kv cache, warmup model) took 0.00 s", role="EngineCore", source="core.py:1")
     if "silent-start" not in faults:
         if "slow-start" in faults:
@@ -82,6 +89,12 @@ def run(settings: Settings) -> int:
     loop.run()
     log.raw("INFO:     Application shutdown complete.")
     return server.exit_code
+
+
+def _chatter(size: int) -> None:
+    """Fault ``chatty-log``: lines of 1 KiB."""
+    for number in range(size // 1024):
+        log.raw(f"DEBUG {number:8} ".ljust(1023, "."))
 
 
 def _told(settings: Settings) -> dict[str, object]:

@@ -107,6 +107,33 @@ def test_a_server_that_is_not_ready_in_time(
     assert_verifies(campaign.directory, "invalid")
 
 
+def test_a_server_that_its_memory_limit_ends_while_it_loads(
+    real_vllm: None, bench: Benches, docker_client: Any, tiny_model: Path, tmp_path: Path
+) -> None:
+    """The kernel ends the first process of the container, or the engine's, after which the first one gives up."""
+    lane = find("launchers", "tiny-cpu", ".toml").read_text(encoding="utf-8")
+    limit, short = ('memory = "8g"', 'memory = "600m"'), ("stop_s = 180", "stop_s = 5")
+    assert lane.count(limit[0]) == lane.count(short[0]) == 1
+    launcher = tmp_path / "tiny-cpu.toml"
+    launcher.write_text(lane.replace(*limit).replace(*short), encoding="utf-8")
+    campaign = bench(tmp_path / "out", "--launcher", str(launcher), "--model-dir", str(tiny_model), "--mtp", "0")
+    assert campaign.finish(2 * START_S) == 2
+    status, conclusion = said(campaign)
+    assert status == "invalid"
+    assert "mtp0-a: the server has ended with exit code " in conclusion
+    assert "killed for memory" in conclusion
+    evidence = Evidence.model_validate(campaign.evidence)
+    (attempt,) = evidence.attempts
+    assert attempt.rows == []
+    assert attempt.server is not None and attempt.server.stop is not None and attempt.server.applied is not None
+    assert attempt.server.stop.state.oom_killed is True
+    assert attempt.server.stop.state.exit_code not in (0, None)
+    assert attempt.server.applied.memory == attempt.server.applied.memory_swap
+    assert attempt.server.stop.gone
+    assert containers(docker_client, campaign.out) == []
+    assert_verifies(campaign.directory, "invalid")
+
+
 @pytest.fixture
 def stale_server() -> Iterator[int]:
     """Somebody else's server: healthy, and not ours."""

@@ -18,9 +18,9 @@ from harness.errors import FreshnessError, LaunchError
 from harness.lanes import Bind, Image, Limits
 from harness.launch.docker import DockerEngine, connect, list_ours, remove_ours
 from harness.launch.proof import applied_from_inspect, differences
-from harness.launch.redact import Redactor
 from harness.launch.server import Endpoint, ImageFacts, Places, RunningServer
 from harness.plan import ServerPlan
+from harness.redact import Redactor
 from tests.launch.conftest import BASE, MEBI, SETTINGS, TAG, healthy, tiny_plan, until
 
 pytestmark = pytest.mark.docker

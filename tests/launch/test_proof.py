@@ -13,12 +13,14 @@ from harness.launch.proof import (
     classpad_census,
     classpad_failures,
     compile_log_findings,
+    container_changes,
     differences,
+    lifetime_failures,
     requested_environment,
 )
-from harness.launch.redact import Redactor, environment_of
 from harness.launch.server import Applied, ImageFacts
 from harness.plan import ServerPlan
+from harness.redact import Redactor, environment_of
 from tests.launch.conftest import SETTINGS, tiny_plan
 
 PLAN = tiny_plan("docker", image_id="sha256:aa")
@@ -53,6 +55,48 @@ APPLIED = Applied(
     restart_count=0,
     started_at="2026-01-01T00:00:00Z",
 )
+
+
+FIRST: dict[str, Any] = {
+    "State": {"StartedAt": APPLIED.started_at, "Paused": False, "Pid": 7},
+    "HostConfig": {"Memory": APPLIED.memory, "MemorySwap": APPLIED.memory, "NanoCpus": 0, "Binds": None},
+}
+"""Of ``docker inspect``"""
+
+
+@pytest.mark.parametrize(
+    ("state", "host", "sentence"),
+    [
+        ({}, {}, ""),
+        ({"Pid": 0}, {"Binds": [], "CpuQuota": 0}, ""),  # an engine that was restarted writes nothing otherwise
+        (
+            {"StartedAt": "2026-01-02"},
+            {},
+            "its container was started again at 2026-01-02, so it is no longer the fresh",
+        ),
+        ({"Paused": True}, {}, "its container is paused"),
+        ({}, {"NanoCpus": 5, "Memory": 1}, "its container's settings were changed after its start (Memory, NanoCpus)"),
+    ],
+)
+def test_what_was_done_to_a_container(state: dict[str, Any], host: dict[str, Any], sentence: str) -> None:
+    last = {"State": {**FIRST["State"], **state}, "HostConfig": {**FIRST["HostConfig"], **host}}
+    found = container_changes(FIRST, last)
+    assert found.startswith(sentence) and bool(found) == bool(sentence)
+
+
+@pytest.mark.parametrize(
+    ("inspect", "found"),
+    [
+        (FIRST, []),
+        ({}, []),
+        ({"State": {"OOMKilled": True}}, ["a process of the server was killed for memory"]),
+        ({"State": {"StartedAt": "x"}}, ["its container was started again at x, so it is not one fresh server"]),
+        ({"RestartCount": 1}, ["its container was started again at None, so it is not one fresh server"]),
+        ({"HostConfig": {"Memory": 5}}, [f"its memory limits became 5 and {APPLIED.memory} bytes while it ran"]),
+    ],
+)
+def test_the_last_inspect_speaks_against_one_fresh_server(inspect: dict[str, Any], found: list[str]) -> None:
+    assert lifetime_failures(APPLIED, inspect) == found
 
 
 def test_equal_is_empty() -> None:

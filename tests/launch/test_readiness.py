@@ -195,7 +195,8 @@ def test_dead_ends_the_wait_at_once(little: Little, held: Held) -> None:
     with pytest.raises(LaunchError) as caught:
         wait(held, progress=progress)
     first, *rest = str(caught.value).splitlines()
-    assert first == "mtp0-a: the server has ended with exit code 7, killed for memory; its last log lines:"
+    said = "the server has ended with exit code 7, a process of it killed for memory"
+    assert first == f"mtp0-a: {said}; its last log lines:"
     assert rest == [f"line {number}" for number in range(28, 40)]
 
 

@@ -13,9 +13,18 @@ from hypothesis import strategies as st
 from harness.lanes import Image
 from harness.launch.docker import DockerEngine, connect
 from harness.launch.proof import differences, requested_arguments, requested_environment
-from harness.launch.redact import Redactor
 from harness.launch.server import Places, Within
-from harness.launch.within import Words, exec_words, host_words, parse_dump, within_differences, within_of, words_of
+from harness.launch.within import (
+    DOCKER_PATH,
+    Words,
+    exec_words,
+    host_words,
+    parse_dump,
+    within_differences,
+    within_of,
+    words_of,
+)
+from harness.redact import Redactor
 from tests.launch.conftest import BASE, SERVER, SETTINGS, healthy, tiny_plan, until
 
 PLAN = tiny_plan("docker")
@@ -181,6 +190,21 @@ def test_an_entrypoint_that_changes_what_docker_shows(
     finally:
         assert server.stop().gone
     assert server.within(plan).unknown == "its processes can't be read"
+
+
+def test_the_path_that_docker_sets_where_an_image_has_none() -> None:
+    def wrong(path: str, asked: dict[str, str]) -> list[str]:
+        within = Within(source="docker exec", arguments=None, env={"PATH": path, **asked})
+        return within_differences([], asked, within)
+
+    assert wrong(DOCKER_PATH, {}) == []
+    assert wrong("/opt/bin", {}) == [
+        "environment variable within the container PATH is '/opt/bin' but was not requested"
+    ]
+    within = Within(source="docker exec", arguments=None, env={"PATH": DOCKER_PATH})
+    assert within_differences([], {"PATH": "/opt/bin"}, within) == [
+        f"environment variable within the container PATH is requested as '/opt/bin' but is '{DOCKER_PATH}'"
+    ]
 
 
 def test_this_process_is_in_no_container_of_that_name() -> None:

@@ -161,6 +161,38 @@ def test_hangs_keeps_the_socket(faulty: Callable) -> None:
         assert sim.get("/health")[0] == 200
 
 
+def test_mute_takes_requests_and_answers_none(faulty: Callable) -> None:
+    with faulty("mute:2") as sim:  # the probe of the fixture is the first
+        assert sim.stream(A).ending == "closed"
+        for prompt in PROMPTS[:2]:
+            assert sim.stream(prompt, timeout=0.3).raw == b""
+        assert sim.get("/health")[0] == 200
+
+
+def test_ignores_term(faulty: Callable) -> None:
+    with faulty("ignores-term") as sim:
+        sim.process.terminate()
+        assert sim.stream(A).ending == "closed"
+        with pytest.raises(subprocess.TimeoutExpired):
+            sim.process.wait(0.3)
+        sim.process.kill()
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_eats_memory_up_to_the_limit(tmp_path: Path, number: int) -> None:
+    """Here the limit is one of address space, which ends it with an exception; a container's ends it by a signal."""
+    limit = ("prlimit", f"--as={512 * 1024**2}", sys.executable, "-m", "harness.simulated")
+    port = str(free_port())
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen([*limit, "--port", port, "--fault", f"eats-memory:{number}"], stderr=log)
+    if number:
+        sim = Sim(int(port), process, tmp_path / "log")
+        wait_for(lambda: not refused(sim))
+        assert sim.stream(A).ending in ("closed", "reset")
+    assert process.wait(20) == 1
+    assert b"MemoryError" in (tmp_path / "log").read_bytes()
+
+
 def test_error_event_leaves_the_server_alive(faulty: Callable) -> None:
     with faulty("error-event") as sim:
         for _ in range(2):
