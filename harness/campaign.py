@@ -3,20 +3,21 @@
 import contextlib
 import json
 import shutil
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.attempt import CACHES, Attempt, Surroundings
+from harness.attempt import CACHES, Attempt, Surroundings, mask_killed
+from harness.beginning import begin, existing, new_directory
 from harness.depth_work import ContextWork, PromptBook
-from harness.errors import BenchError, ExitCode, Interrupted, LaunchError, UsageError
+from harness.errors import BenchError, EvidenceError, ExitCode, Interrupted, LaunchError, RecordError, UsageError
 from harness.evidence import journal, store
 from harness.evidence.derive import derive
 from harness.evidence.host_gate import is_fault
-from harness.evidence.ladder import ORACLE, ORACLE_LABEL, ladder_slots, sequential_answers
+from harness.evidence.ladder import ORACLE_LABEL, ladder_slots, sequential_answers
 from harness.evidence.ladder_attempts import load_answers
 from harness.evidence.ladder_schema import AnyEvidence, LadderEvidence
 from harness.evidence.last_write import last_write_failed
-from harness.evidence.prompts import TEXTS
 from harness.evidence.schema import AttemptStatus, Start, Status, SuiteFacts, SuitePrompt
 from harness.evidence.sentences import without_paths
 from harness.host.facts import tool_facts
@@ -47,18 +48,12 @@ def run_campaign(options: Options, watcher: Watcher, *, resume: Path | None = No
         prepared = prepare(options, watcher.note)
         with Locks(card_locks(_cards(prepared), options.roots.locks)):
             host = _watch(options, prepared, watcher) if resume is None else None
-            tested = _self_test(prepared, watcher) if resume is None else None
-            directory = _new_directory(options, prepared) if resume is None else _existing(resume)
-            with Locks([directory]):
-                if host is not None:
-                    start, done = _start(options, prepared, directory.name, tested, host), list[str]()
-                    _keep_inputs(directory, prepared)
-                    if prepared.oracle is not None:
-                        store.write_atomic(directory / ORACLE, prepared.oracle)
-                    dumped = start.model_dump(mode="json")
-                    journal.append(
-                        directory, journal.Event(at=journal.now_utc(), event="campaign-started", start=dumped)
-                    )
+            asked = None if host is None else _start(options, prepared, _self_test(prepared, watcher), host)
+            # From here on a signal waits for the places where one is heard, so that what has begun also has an end.
+            with guard.quiet(), Locks([directory := _directory(options, prepared, resume)]):
+                if host is not None and asked is not None:
+                    start, done = asked.model_copy(update={"campaign_id": directory.name}), list[str]()
+                    begin(directory, prepared, start)
                 else:
                     recorded = _recorded(directory, prepared)
                     start, done, refusal = recorded.start, _done(recorded), _refusal(recorded, directory.name)
@@ -68,10 +63,13 @@ def run_campaign(options: Options, watcher: Watcher, *, resume: Path | None = No
                         watcher.campaign(directory, start, done)
                         watcher.ended(evidence := _write(directory), directory)
                         return evidence
-                    reap(prepared.plan.engine, start.campaign_id, watcher.note)
-                    host = _watch(options, prepared, watcher, start)
+                    with guard.listening():
+                        reap(prepared.plan.engine, start.campaign_id, directory / CACHES, watcher.note)
+                        host = _watch(options, prepared, watcher, start)
                     # What a killed run left there: its servers are gone, and no attempt uses the directory of another.
                     shutil.rmtree(directory / CACHES, ignore_errors=True)
+                    for name in journal.unended(journal.load(directory)):
+                        mask_killed(directory / store.ATTEMPTS / name)
                     journal.append(directory, journal.Event(at=journal.now_utc(), event="campaign-resumed"))
                 watcher.campaign(directory, start, done)
                 return _run(options, prepared, start, directory, done, watcher, guard, host)
@@ -82,41 +80,6 @@ def _watch(options: Options, prepared: Prepared, watcher: Watcher, start: Start 
     name, begun = (campaign_name(prepared.plan), None) if start is None else (start.campaign_id, start.moment)
     first = prepared.plan.servers[0]
     return watch(prepared.lane, first, prepared.image, options.roots, watcher.note, campaign=name, begun=begun)
-
-
-def _keep_inputs(directory: Path, prepared: Prepared) -> None:
-    """The suite as it was, and the texts that prompts of token ids are made of."""
-    if prepared.suite_path is not None:
-        store.write_atomic(directory / store.SUITE, prepared.suite_path.read_bytes())
-    if prepared.texts:
-        (directory / TEXTS).mkdir()
-    for name, data in prepared.texts.items():
-        store.write_atomic(directory / TEXTS / f"{name}.txt", data)
-
-
-def _existing(directory: Path) -> Path:
-    if not (directory / journal.NAME).is_file():
-        raise UsageError(
-            f"{directory.name or directory} is no campaign directory (it has no {journal.NAME}); give the one that was "
-            "interrupted"
-        )
-    return directory.resolve()
-
-
-def _new_directory(options: Options, prepared: Prepared) -> Path:
-    base = campaign_name(prepared.plan)
-    for number in range(1, 1000):
-        directory = options.out / (base if number == 1 else f"{base}.{number}")
-        try:
-            directory.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        except OSError as error:
-            raise BenchError(
-                f"{options.out.name} can't hold a campaign ({error.strerror}); choose another --out"
-            ) from None
-        return directory.resolve()
-    raise BenchError(f"{options.out.name} holds a thousand campaigns of this second; choose another --out")
 
 
 def _cards(prepared: Prepared) -> str | None:
@@ -145,12 +108,15 @@ def _self_test(prepared: Prepared, watcher: Watcher) -> SelfTest | str | None:
         return f"client self-test: unknown ({error})"
 
 
-def _start(
-    options: Options, prepared: Prepared, campaign_id: str, tested: SelfTest | str | None, guard: HostGuard
-) -> Start:
+def _directory(options: Options, prepared: Prepared, resume: Path | None) -> Path:
+    return new_directory(options.out, prepared.plan) if resume is None else existing(resume)
+
+
+def _start(options: Options, prepared: Prepared, tested: SelfTest | str | None, guard: HostGuard) -> Start:
+    """All but the name of the directory, which is made last: a host that is slow to tell leaves none behind."""
     host = survey(options.roots, docker=prepared.plan.engine == "docker")
     return Start(
-        campaign_id=campaign_id,
+        campaign_id="",
         lane_title=prepared.lane.title,
         simulated=prepared.plan.engine == "simulated",
         plan=prepared.plan,
@@ -211,7 +177,9 @@ def _done(evidence: AnyEvidence) -> list[str]:
 def _refusal(evidence: AnyEvidence, name: str) -> str | None:
     """Why there is nothing to go on with; None where there is."""
     verdicts = (Status.PASSED, Status.WITHHELD, Status.REJECTED)
-    finished = evidence.status in verdicts or len(_done(evidence)) == len(evidence.start.plan.servers)
+    # A signal may come when the last server has ended and nothing but the evidence is left to be written.
+    measured = evidence.status is not Status.INTERRUPTED and len(_done(evidence)) == len(evidence.start.plan.servers)
+    finished = evidence.status in verdicts or measured
     if evidence.ended_at is not None and finished:
         return f"{name} has ended ({evidence.status}), there is nothing to resume; start anew"
     if evidence.ended_at is not None and evidence.exit_code == ExitCode.GATE_FAILED:
@@ -278,6 +246,7 @@ def _run(
     shown: set[tuple[str, str]] = set()
     try:
         for plan in prepared.plan.servers:
+            guard.check()
             ending = None if plan.label in done else _attempt(plan, around, directory, prepared, start)
             guard.check()
             evidence = _write(directory)
@@ -300,6 +269,11 @@ def _run(
                 break
     except Interrupted as interruption:
         status, error = Status.INTERRUPTED, str(interruption)
+    except RecordError:
+        # As after a kill: what could be written stands, no end is in the journal, and a resume goes on from there.
+        with guard.quiet(), contextlib.suppress(BenchError):
+            _write(directory)
+        raise
     except BaseException as failure:
         said = str(failure) if isinstance(failure, BenchError) else f"{type(failure).__name__}: {failure}"
         with guard.quiet(), contextlib.suppress(BenchError, OSError):
@@ -326,7 +300,7 @@ def _work(plan: ServerPlan, directory: Path, prepared: Prepared, start: Start, w
         return ContextWork(start.plan.kind, book, watcher)
     assert suite is not None, "a plan without token-id prompts has a suite"
     if ladder is None:
-        return StrictWork(suite, start.suite, watcher, book)
+        return StrictWork(suite, start.suite, watcher, book, stream_canary=start.plan.stream_canary)
     slots = ladder_slots(suite, ladder)
     if plan.label == ORACLE_LABEL:
         return SequentialWork(suite, slots, watcher)
@@ -347,14 +321,20 @@ def _attempt(
     around.watcher.attempt(plan.label, name)
     _journal(directory, "attempt-started", plan.label, name)
     status, error = AttemptStatus.INVALID, "the harness failed"
+    unwritten: RecordError | None = None
     try:
         status, error = Attempt(plan, name, around, work).run()
     except BenchError as failure:
         error = str(failure)
+        unwritten = failure if isinstance(failure, RecordError) else None
         raise
     finally:
         with around.guard.quiet():
-            _journal(directory, "attempt-ended", plan.label, name, status, without_paths(error, around.roles()))
+            try:
+                _journal(directory, "attempt-ended", plan.label, name, status, without_paths(error, around.roles()))
+            except RecordError:
+                if unwritten is None:  # else the first file that couldn't be written is the one to tell
+                    raise
             around.watcher.attempt_ended(plan.label, status, error)
     if status is AttemptStatus.COMPLETE:
         return None
@@ -383,11 +363,15 @@ def _journal(
 ) -> None:
     moment = journal.now_utc()
     entry = journal.Event(at=moment, event=event, label=label, directory=name, status=status, error=error)
+    entry.monotonic_ns = time.monotonic_ns()
     journal.append(directory, entry)
 
 
 def _write(directory: Path) -> AnyEvidence:
-    evidence = derive(directory)
+    try:
+        evidence = derive(directory)
+    except EvidenceError as error:
+        raise RecordError(f"{error}; it was changed or removed while the campaign ran") from None
     store.write_atomic(directory / store.EVIDENCE, store.dump_json(evidence.model_dump(mode="json", by_alias=True)))
     store.write_manifest(directory)
     return evidence

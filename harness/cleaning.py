@@ -13,10 +13,13 @@ from docker import DockerClient
 
 from harness.attempt import CACHES
 from harness.errors import BenchError, EvidenceError, LaunchError
-from harness.evidence import journal
+from harness.evidence import journal, store
+from harness.evidence.files import read_regular
+from harness.evidence.ladder import ORACLE
+from harness.evidence.prompts import TEXTS
 from harness.host.lock import remove_free_locks
 from harness.launch.docker import connect
-from harness.leftovers import Leftover, find_leftovers, remove
+from harness.leftovers import Leftover, find_leftovers, remove, wait_for_late
 
 Progress = Callable[[str], None]
 
@@ -46,19 +49,25 @@ def clean(
     A campaign's caches go only once it has no container any more, because a container may still write there.
     """
     items, docker = list[Item](), True
+    ours = [entry for entry in sorted(out.iterdir()) if _is_campaign(entry)] if out.is_dir() else []
+    ours = [directory for directory in ours if not only or directory.name in only]
     try:
         client = connect()
         try:
+            for directory in ours:
+                if (directory / CACHES).is_dir() and _engine(directory) == "docker":
+                    wait_for_late(client, directory.name, directory / CACHES)
             items += _containers(client, out, only, dry_run, progress)
         finally:
             client.close()
     except LaunchError as error:
-        items.append(Item("containers", "", "kept", str(error)))
+        # Whether a container of theirs is left is unknown, which is never said to be clean.
+        may_be_left = any(_engine(directory) == "docker" for directory in ours)
+        items.append(Item("containers", "", "stuck" if may_be_left else "kept", str(error)))
         docker = False
     still = {item.campaign for item in items if item.state in ("kept", "stuck")}
-    for directory in sorted(out.iterdir()) if out.is_dir() else []:
-        if (directory / journal.NAME).is_file() and (not only or directory.name in only):
-            items += _files(directory, still, docker=docker, dry_run=dry_run)
+    for directory in ours:
+        items += _files(directory, still, docker=docker, dry_run=dry_run)
     if not dry_run and not only:
         items += [Item(name, "", "removed", "no campaign holds it") for name in remove_free_locks(locks)]
     return items
@@ -91,13 +100,42 @@ def _remove(client: DockerClient, left: Leftover, out: Path | None, what: str) -
     return Item(what, left.campaign, "stuck", "Docker didn't remove it; look at Docker's log")
 
 
+def _is_campaign(entry: Path) -> bool:
+    """Whether it is the directory of a campaign, or of one that was ended before anything was recorded."""
+    return not entry.is_symlink() and ((entry / journal.NAME).is_file() or _never_began(entry))
+
+
+def _never_began(directory: Path) -> bool:
+    """Whether it has the name of a campaign, no whole line of a journal, and nothing but what stands before that."""
+    if not journal.CAMPAIGN.match(directory.name):
+        return False
+    try:
+        others = {entry.name for entry in directory.iterdir() if not _is_partial(entry)}
+        if not others <= {journal.NAME, store.SUITE, TEXTS, ORACLE}:
+            return False
+        return b"\n" not in read_regular(directory / journal.NAME, journal.MAX_BYTES)
+    except FileNotFoundError:
+        return directory.is_dir()
+    except (OSError, EvidenceError):
+        return False
+
+
+def _is_partial(path: Path) -> bool:
+    return path.name.startswith(".") and path.name.endswith(".tmp") and path.is_file() and not path.is_symlink()
+
+
 def _files(directory: Path, still: set[str], *, docker: bool, dry_run: bool) -> list[Item]:
-    """Caches and half-written files of one campaign, removed while its lock is held, so that none can begin."""
-    caches = directory / CACHES
-    partial = [path for path in sorted(directory.rglob(".*.tmp")) if path.is_file() and not path.is_symlink()]
-    if not caches.is_dir() and not partial:
+    """Caches and half-written files of one campaign, removed while its lock is held, so that none can begin.
+
+    The whole directory where nothing was recorded in it.
+    """
+    caches, empty = directory / CACHES, _never_began(directory)
+    partial = [path for path in sorted(directory.rglob(".*.tmp")) if _is_partial(path)]
+    if not caches.is_dir() and not partial and not empty:
         return []
     name, what = directory.name, "compile caches" if caches.is_dir() else "half-written files"
+    if empty:
+        what = "directory without a record"
     try:
         handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError as error:
@@ -109,9 +147,13 @@ def _files(directory: Path, still: set[str], *, docker: bool, dry_run: bool) -> 
             return [Item(what, name, "kept", "its campaign directory is in use")]
         if name in still or (not docker and _engine(directory) == "docker"):
             return [Item(what, name, "kept", "a container of this campaign may still write there")]
+        if empty and not _never_began(directory):  # it has begun before its lock was taken here
+            return []
         if dry_run:
             return [Item(what, name, "would go", "no campaign uses its directory")]
-        shutil.rmtree(caches, ignore_errors=True)
+        shutil.rmtree(directory if empty else caches, ignore_errors=True)
+        if empty:
+            return [Item(what, name, "removed" if not directory.exists() else "stuck", "nothing was recorded in it")]
         for path in partial:
             with contextlib.suppress(OSError):
                 path.unlink()

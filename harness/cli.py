@@ -29,6 +29,7 @@ from harness.cli_options import (
     Resume,
     ServedName,
     Site,
+    StreamCanary,
     SuiteOption,
     Texts,
     Url,
@@ -44,6 +45,7 @@ from harness.cli_options import (
 from harness.commands import campaigns, clean, compare, doctor, explain, judge, lab, model, promote, report, seal
 from harness.errors import BenchError, ExitCode, UsageError
 from harness.screen import guard
+from harness.signals import SignalGuard
 
 if TYPE_CHECKING:
     from harness.preparing import LadderOptions, Options
@@ -71,6 +73,7 @@ def strict(
     probes: Annotated[
         bool, typer.Option("--probes", help="Boundary probes after the suite, as bench probe asks them.")
     ] = False,
+    stream_canary: StreamCanary = False,
     texts: Texts = None,
     model_dir: ModelDir = None,
     model_manifest: ModelManifest = None,
@@ -259,11 +262,8 @@ def _campaign(
 
     only_real = {f"--{name.replace('_', '-')}": given[name] for name in ("image", "model_dir", "site", "vllm")}
     chosen, why = choose_launcher(given["launcher"], given["engine"], only_real)
-    paths = [
-        given[name]
-        for name in ("model_dir", "site", "out", "resume", "oracle", "texts", "kernel_log")
-        if given.get(name) is not None
-    ]
+    of_paths = ("model_dir", "site", "out", "resume", "oracle", "texts", "kernel_log")
+    paths = [given[name] for name in of_paths if given.get(name) is not None]
     paths += [Path(given[name]) for name in ("vllm", "model_manifest") if given.get(name)]
     options = preparing.Options(
         launcher=chosen,
@@ -290,6 +290,7 @@ def _campaign(
         roots=Roots(kernel_log=given["kernel_log"]),
         ladder=ladder,
         context=context,
+        stream_canary=given.get("stream_canary", False),
     )
     watcher = _face(given["json_"])
     if why:
@@ -319,9 +320,7 @@ app.command()(clean.clean)
 
 
 @app.command()
-def catalog(
-    json_: JsonOption = False,
-) -> None:
+def catalog(json_: JsonOption = False) -> None:
     """List the launchers, images, suites, texts and simulated faults that are known."""
     from harness.data import names
     from harness.simulated.faults import FAULTS
@@ -384,13 +383,11 @@ def main() -> None:
     """Entry point: one sentence and the right exit code for everything that can be foreseen."""
     guard()
     try:
-        code = app(standalone_mode=False)
+        with SignalGuard().installed():
+            code = app(standalone_mode=False)
     except BenchError as error:
         typer.echo(f"bench: {error}", err=True)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        typer.echo("bench: interrupted", err=True)
-        sys.exit(ExitCode.INFRASTRUCTURE)
     except Exception as error:
         # Typer's own usage errors, by shape: whether they come from click or from its copy depends on the version.
         if hasattr(error, "format_message") and hasattr(error, "show"):

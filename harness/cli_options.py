@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from harness.errors import UsageError
+from harness.hidden import hide
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
@@ -42,6 +43,9 @@ ApiKeyEnv = Annotated[str | None, typer.Option(help="Variable that holds an atta
 Proxy = Annotated[str | None, typer.Option(help="Proxy to an attached server; none is taken otherwise.")]
 Fault = Annotated[list[str] | None, typer.Option(help="Play a fault, simulated server only; repeatable.")]
 Resume = Annotated[Path | None, typer.Option(help="Go on with an interrupted campaign.")]
+StreamCanary = Annotated[
+    bool, typer.Option("--stream-canary", help="One prompt once more and not as a stream, on each server.")
+]
 Texts = Annotated[
     Path | None, typer.Option(help="Directory of technical-prose.txt, python-code.txt, structured-documents.txt.")
 ]
@@ -90,17 +94,15 @@ def site_environment(path: Path | None) -> dict[str, str]:
     """The [env] table of ``--site``. Raises UsageError."""
     if path is None:
         return {}
-    import tomllib
+    from harness.strangers import read_toml
 
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"site file {path.name} can't be read ({error}); check the path") from None
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"site file {path.name} is not TOML: {error}; correct that line") from None
+    table = read_toml(path, "site file")
     env = table.get("env")
     if set(table) != {"env"} or not isinstance(env, dict) or not all(isinstance(value, str) for value in env.values()):
         raise UsageError(f"site file {path.name} must hold one [env] table of strings and nothing else; correct it")
+    wrong = next((name for name in env if not name or "=" in name), None)
+    if wrong is not None:
+        raise UsageError(f"site file {path.name} has the variable {wrong!r}, which is no name; correct it")
     return env
 
 
@@ -111,6 +113,7 @@ def api_key_header(variable: str | None) -> tuple[tuple[str, str], ...]:
     value = os.environ.get(variable)
     if not value:
         raise UsageError(f"the variable {variable} is empty; put the API key into it, or leave --api-key-env out")
+    hide([value])
     return (("Authorization", f"Bearer {value}"),)
 
 
@@ -121,7 +124,7 @@ def typed_command() -> str:
 
 def recorded_command(paths: list[Path | None]) -> str:
     """The command line as evidence keeps it: host paths by their last part, no password of a URL."""
-    from harness.launch.redact import Redactor
+    from harness.redact import Redactor
 
     known = {str(path): path.name for path in paths if path is not None}
     words = []

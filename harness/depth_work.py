@@ -139,8 +139,10 @@ class ContextWork:
         """See harness.session.Work."""
         session.canaries("before")
         session.scrape("metrics-suite-start")
+        session.mark_log("")
         sent, tokens = ask_prompts(session, self._book, self._kind, self._watcher)
         session.scrape("metrics-suite-end")
+        session.mark_log("prompts")
         session.canaries("after")
         requests = sent + 2 * len(canary_requests(session.plan))
         session.settle(requests, None if tokens is None else tokens + session.sender.canary_tokens)

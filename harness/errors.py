@@ -37,6 +37,10 @@ class EvidenceError(BenchError):
     exit_code = ExitCode.GATE_FAILED
 
 
+class RecordError(BenchError):
+    """A file of a campaign that can't be written: the disk is full or read-only, or the directory has gone."""
+
+
 class LaunchError(BenchError):
     """A server that couldn't be started, never became ready, or died."""
 

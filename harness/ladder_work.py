@@ -29,7 +29,10 @@ class SequentialWork:
         """See harness.session.Work."""
         session.canaries("before")
         session.scrape("metrics-suite-start")
+        session.mark_log("")
         self.sequential(session)
+        session.sender.look("sequential-end")
+        session.mark_log("sequential")
         self.batches(session)
         session.scrape("metrics-suite-end")
         session.canaries("after")
@@ -86,13 +89,17 @@ class LadderWork(SequentialWork):
                 session.stage(f"pass {number}/{self._plan.passes}, c{rung}")
                 self._batch(session, rung, number)
                 self._pulse(session, rung, number)
+            session.sender.look("pass-end")
+            session.mark_log(f"pass {number}")
 
     def _batch(self, session: Session, rung: int, number: int) -> None:
         stage, slots = stage_name(rung, number), self._slots[:rung]
         tags = [Tag(BATCH, slot.id, stage, ladder_request_id(self._suite, stage, slot)) for slot in slots]
         bodies = [ladder_body(slot.text, session.plan.served_model_name) for slot in slots]
         releases = [round(index * self._plan.stagger_ms * 1e6) for index in range(rung)]
-        exchanges = session.sender.post_batch(tags, strict.PATH, bodies, releases)
+        with session.sender.looks(stage) as looks:
+            exchanges = session.sender.post_batch(tags, strict.PATH, bodies, releases)
+        session.sender.looked(looks)
         sent = list(zip(tags, exchanges, strict=True))
         by_id = {slot.id: slot for slot in slots}
         batch = derive_batch(rung, number, sent, by_id, session.plan, self._plan, self.answers, self._mtp0)

@@ -3,8 +3,10 @@
 (contract section 8)
 """
 
+import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,11 @@ from harness.errors import BenchError, LaunchError, UsageError
 from harness.launch.container import Container, Ours
 from harness.launch.docker import connect, list_ours, remove_ours
 from harness.launch.runs import is_alive
+
+LATE_S = 3.0
+"""How long a container is waited for that a killed process had asked for"""
+YOUNG_S = 60.0
+"""Age up to which a cache directory may belong to such a container"""
 
 
 @dataclass(frozen=True)
@@ -89,7 +96,26 @@ def remove(
     return remove_ours(client, now.id, stop_s=stop_s, gone_s=gone_s)
 
 
-def reap(engine: str, campaign: str, note: Callable[[str], None]) -> None:
+def wait_for_late(client: DockerClient, campaign: str, caches: Path) -> None:
+    """Docker goes on with what a killed process had asked for: wait for a container that may not be there yet.
+
+    Only where a server's cache directory was made moments ago (``caches`` holds it until its server is gone) and no
+    container of the campaign is there. Raises LaunchError when Docker doesn't answer.
+    """
+    deadline = time.monotonic() + LATE_S
+    while _is_young(caches) and time.monotonic() < deadline:
+        if any(container.campaign == campaign for container in list_ours(client)):
+            return
+        time.sleep(0.1)
+
+
+def _is_young(caches: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return any(abs(time.time() - entry.stat().st_mtime) < YOUNG_S for entry in os.scandir(caches))
+    return False
+
+
+def reap(engine: str, campaign: str, caches: Path, note: Callable[[str], None]) -> None:
     """Before a resume that holds the campaign's directory: end the containers that its killed runs left.
 
     Raises BenchError when one can't be removed, because it would hold the card; one whose process may live is kept.
@@ -98,6 +124,7 @@ def reap(engine: str, campaign: str, note: Callable[[str], None]) -> None:
         return
     client = connect()
     try:
+        wait_for_late(client, campaign, caches)
         for container in list_ours(client):
             if container.campaign != campaign:
                 continue

@@ -9,10 +9,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field, PrivateAttr, SerializerFunctionWrapHandler, model_serializer
 
 from harness.errors import UsageError
 from harness.lanes import Container, EngineName, Image, Lane, Limits, Strict, image_with_feature
+from harness.redact import DROPPED, Redactor, home_roles, is_secret
 
 CACHE_VARIABLES = {
     "VLLM_CACHE_ROOT": "vllm",
@@ -67,6 +68,28 @@ class ServerPlan(Strict):
     url: str | None = None
     """attach only: where the server is"""
     dev_mode: bool = False
+    _given: "ServerPlan | None" = PrivateAttr(default=None)
+
+    @property
+    def given(self) -> "ServerPlan":
+        """The same as the launcher and the site file have it: what an engine starts. Never recorded."""
+        return self._given or self
+
+    def recorded(self) -> "ServerPlan":
+        """The plan that may be kept and hashed: secrets dropped by name, this host's paths by role; see ``given``."""
+        redactor = Redactor(home_roles())
+        changes: dict[str, Any] = {
+            "env": {name: DROPPED if is_secret(name) else redactor.text(value) for name, value in self.env.items()},
+            "arguments": redactor.arguments(self.arguments),
+        }
+        if self.container is not None:
+            binds = [bind.model_copy(update={"source": redactor.text(bind.source)}) for bind in self.container.binds]
+            changes["container"] = self.container.model_copy(update={"binds": binds})
+        found = self.model_copy(update=changes)
+        if found == self:
+            return self
+        found._given = self
+        return found
 
 
 class LadderPlan(Strict):
@@ -135,14 +158,17 @@ class CampaignPlan(Strict):
     ladder: LadderPlan | None = None
     context: ContextPlan | None = None
     """prompts of token ids: all of a depth or probe campaign, the last stage of a strict one with --probes"""
+    stream_canary: bool = False
+    """one prompt of the strict suite once more and not as a stream, after it, on each server"""
     servers: list[ServerPlan] = Field(min_length=1)
 
     @model_serializer(mode="wrap")
     def _as_recorded(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without the context where there is none: evidence from before there was one must keep its bytes."""
+        """Without what isn't asked for: evidence from before it could be must keep its bytes."""
         dumped: dict[str, Any] = handler(self)
-        if dumped.get("context", "") is None:
-            del dumped["context"]
+        for name in ("context", "stream_canary"):
+            if not dumped.get(name, True):
+                del dumped[name]
         return dumped
 
     def sha256(self) -> str:

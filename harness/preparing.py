@@ -27,10 +27,12 @@ from harness.plan import (
 )
 from harness.preparing_context import SUITE_ID, ContextOptions, context_plan, context_servers, texts_facts
 from harness.preparing_ladder import ladder_plan, ladder_servers, take_oracle
+from harness.redact import hide_arguments, hide_environment
 from harness.simulated.faults import parse_faults
+from harness.strangers import real
 from harness.suites import Suite, load_suite
 from harness.wire.transport import Deadlines
-from harness.workloads.ladder import LOW_CEILING, shape_for
+from harness.workloads.ladder import LOW_CEILING, check_passes, shape_for
 
 Note = Callable[[str], None]
 """Called with something a person should know"""
@@ -67,6 +69,7 @@ class Options:
     """None for another kind than ladder"""
     context: ContextOptions | None = None
     """None where no prompts of token ids are sent"""
+    stream_canary: bool = False
     roots: Roots = field(default_factory=Roots)
     """where the host is read"""
 
@@ -124,6 +127,8 @@ def prepare(options: Options, note: Note, *, dry: bool = False) -> Prepared:
     suite_path = None if alone else find("suites", options.suite, ".json")
     suite = None if suite_path is None else load_suite(str(suite_path), need_classes=ladder is None)
     shape: str = "strict" if ladder is None else shape_for(ladder.rungs)
+    if ladder is not None:
+        check_passes(ladder.rungs, ladder.passes)
     context, texts = None, dict[str, bytes]()
     if asked is not None:
         shape = "depth" if asked.kind == "depth" else shape
@@ -143,7 +148,7 @@ def prepare(options: Options, note: Note, *, dry: bool = False) -> Prepared:
     model = None
     if options.model_dir is not None and name != "attach":
         model = model_facts(lane, options.model_dir, note, manifest) if not dry else None
-    servers = [
+    given = [
         server_plan(
             lane if options.served_model_name is None else _renamed(lane, options.served_model_name),
             label=label,
@@ -161,6 +166,10 @@ def prepare(options: Options, note: Note, *, dry: bool = False) -> Prepared:
         )
         for label, depth, url in _servers(options, name)
     ]
+    for server in given:
+        hide_environment(server.env)
+        hide_arguments(server.arguments)
+    servers = [server.recorded() for server in given]
     oracle = None
     if ladder is not None and ladder.oracle is not None and suite is not None:
         oracle = take_oracle(
@@ -183,6 +192,7 @@ def prepare(options: Options, note: Note, *, dry: bool = False) -> Prepared:
         model_sha256=None if model is None else model.sha256,
         ladder=None if ladder is None else ladder_plan(lane, ladder, shape, oracle),
         context=context,
+        stream_canary=options.stream_canary,
         servers=servers,
     )
     return Prepared(lane, engine, image_file, image, suite, suite_path, model, plan, oracle, texts)
@@ -286,7 +296,7 @@ def pinned(image: Image) -> ImageFacts | None:
 
 
 def _places(options: Options, name: str, label: str, model: Path | None) -> Places:
-    campaign = options.out.resolve() / name
+    campaign = real(options.out) / name
     log = campaign / store.ATTEMPTS / label / store.LOG
     return Places(name, model, campaign / "caches" / label, log, options.port, options.vllm)
 

@@ -12,6 +12,7 @@ from harness.evidence.context import context_label
 from harness.evidence.schema import SuiteFacts, SuitePrompt
 from harness.lanes import EngineName, Lane
 from harness.plan import ContextPlan, ContextPrompt, canonical_json
+from harness.strangers import read_given, text_of
 from harness.workloads.context import DEPTHS, depth_prompts, needs, probe_prompts, without
 
 if TYPE_CHECKING:
@@ -76,18 +77,9 @@ def load_texts(folder: Path | None, prompts: Sequence[ContextPrompt]) -> dict[st
     found = {}
     for name, count in needs(prompts).items():
         path = find("texts", name, ".txt") if folder is None else folder / f"{name}.txt"
-        try:
-            if path.stat().st_size > MAX_TEXT:
-                raise UsageError(f"text {path.name} is larger than {MAX_TEXT >> 20} MiB; give a shorter one")
-            data = path.read_bytes()
-            data.decode()
-        except OSError as error:
-            raise UsageError(
-                f"text {path.name} can't be read ({error.strerror}); --texts names a directory with "
-                f"{', '.join(f'{one}.txt' for one in needs(prompts))}"
-            ) from None
-        except UnicodeDecodeError as error:
-            raise UsageError(f"text {path.name} is not UTF-8 (byte {error.start}); save it as UTF-8") from None
+        wanted = ", ".join(f"{one}.txt" for one in needs(prompts))
+        data = read_given(path, MAX_TEXT, "text", f"--texts names a directory with {wanted}")
+        text_of(data, f"text {path.name}")
         # No tokenizer makes more ids of a text than it has bytes.
         if len(data) < count:
             raise UsageError(

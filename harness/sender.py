@@ -7,6 +7,7 @@ from pathlib import Path
 
 from harness.evidence.attempts import answer_body
 from harness.launch.server import Endpoint
+from harness.looks import Looks, look
 from harness.wire.capture import CaptureWriter, Control, Tag
 from harness.wire.exchange import Exchange
 from harness.wire.library import LibraryTransport
@@ -99,6 +100,21 @@ class Sender:
             self.capture.whole(tag, exchange)
         self.capture.sync()
         return exchanges
+
+    def looks(self, stage: str) -> Looks:
+        """Looks at /metrics while a batch is open; to be recorded once it has ended."""
+        return Looks(self._endpoint, self._access.secret_headers, stage)
+
+    def look(self, name: str) -> None:
+        """Record one look at /metrics."""
+        self.record(look(self._endpoint, dict(self._access.secret_headers), name))
+
+    def looked(self, looks: Looks) -> None:
+        """Keep what was seen, in the capture and at hand."""
+        for control in looks.controls:
+            self.controls.append(control)
+            self.capture.control(control, sync=False)
+        self.capture.sync()
 
     @property
     def kernel_times(self) -> bool:

@@ -10,12 +10,12 @@ from typing import Protocol
 from harness.errors import FreshnessError, LaunchError
 from harness.evidence.attempts import answer_body, canary_requests
 from harness.evidence.fresh import NO_COMPILATION, counters, known_before_prompts
-from harness.evidence.schema import ServerRecord
+from harness.evidence.schema import LogMark, ServerRecord
 from harness.launch.control import ControlClient
 from harness.launch.proof import NO_CENSUS
 from harness.launch.readiness import dead_sentence
 from harness.launch.server import RunningServer
-from harness.measure.metrics import settled
+from harness.measure.metrics import restarted, settled
 from harness.plan import ServerPlan
 from harness.sender import Sender
 from harness.wire.capture import Tag
@@ -24,6 +24,9 @@ from harness.workloads import strict
 
 SETTLE_S = 5.0
 """How long the server's counters may lag behind its answers"""
+MARK_S = 1.0
+"""How long the copy of a server's log may lag behind a scrape's answer"""
+SCRAPED = b'"GET /metrics HTTP/1.1" 200'
 DEATH_WATCH_S = 3.0
 """How long a server is watched after an answer that broke off before the next prompt is sent to it"""
 
@@ -57,12 +60,29 @@ class Session:
     log: Path
     stage: Callable[[str], None]
     """says what is being done"""
+    log_marks: list[LogMark] = field(default_factory=list)
+    """of the server's record"""
     survived: set[str] = field(default_factory=set)
     """kinds of broken answers after which the server was seen to live on"""
 
     def scrape(self, name: str) -> None:
         """Record /metrics under a name."""
         self.control.get(name, "/metrics")
+
+    def mark_log(self, stage: str) -> None:
+        """Note how long the log is, right after a scrape; ``stage`` ended here (empty: the first one begins).
+
+        Where the log has a line for each scrape, the copy is complete once it has this one's, too.
+        """
+        asked = sum(control.path == "/metrics" and control.status == 200 for control in self.sender.controls)
+        deadline = time.monotonic() + MARK_S
+        while True:
+            log = self.log.read_bytes()
+            told = log.count(SCRAPED)
+            if not 0 < told < asked or time.monotonic() > deadline:
+                break
+            time.sleep(0.02)
+        self.log_marks.append(LogMark(stage=stage, lines=log.count(b"\n"), caught_up=0 < told >= asked))
 
     def ask_one_token(self) -> str | None:
         """The disclosed request that ends the wait for readiness; a sentence when it failed."""
@@ -92,6 +112,8 @@ class Session:
 
     def refuse_other_server(self, record: ServerRecord) -> None:
         """Every proof that a ready server can give before the first measured prompt. Raises FreshnessError."""
+        if changed := self.server.changed():
+            raise FreshnessError(f"{self.plan.label}: {changed}")
         deadline = time.monotonic() + SETTLE_S
         while found := known_before_prompts(record, self.sender.controls, self.log.read_bytes()):
             if not _may_come(found) or time.monotonic() > deadline:
@@ -111,12 +133,17 @@ class Session:
         """After a broken answer (``kind`` is its reason): go on only with a server that lives. Raises LaunchError."""
         label, server = self.plan.label, self.server
         if kind in HANGS:
-            raise LaunchError(f"{label}: the server hangs ({what})")
+            state = server.state()
+            said = "" if state.running and not state.error else f"; {dead_sentence(state, self.log.read_bytes())}"
+            raise LaunchError(f"{label}: the server hangs ({what}){said}")
         brief = kind in WHOLE or kind in self.survived
         deadline = time.monotonic() + (0.0 if brief else DEATH_WATCH_S)
         while True:
-            if not server.state().running:
-                raise LaunchError(f"{label}: {what}; {dead_sentence(server, self.log.read_bytes())}")
+            state = server.state()
+            if not state.running:
+                raise LaunchError(f"{label}: {what}; {dead_sentence(state, self.log.read_bytes())}")
+            if changed := server.changed():
+                raise LaunchError(f"{label}: {what}; {changed}")
             health = self.control.get("health", keep=False)
             if health.status != 200 and server.state().running:
                 self.control.get("health")
@@ -136,16 +163,23 @@ class Session:
             self.scrape("metrics-after")
             before = counters(self.sender.controls, "metrics-before")
             after = counters(self.sender.controls, "metrics-after")
-            if isinstance(before, str) or isinstance(after, str) or tokens is None:
+            if isinstance(before, str) or isinstance(after, str):
+                return
+            if again := restarted(before, after):
+                raise LaunchError(f"{self.plan.label}: {again}")
+            if tokens is None:
                 return
             if settled(before, after, requests=requests, tokens=tokens) or time.monotonic() > deadline:
                 return
             time.sleep(0.25)
 
     def refuse_dead(self) -> None:
-        """Raises LaunchError when the server has ended."""
-        if not self.server.state().running:
-            raise LaunchError(f"{self.plan.label}: {dead_sentence(self.server, self.log.read_bytes())}")
+        """Raises LaunchError when the server has ended, or is no longer the one that was started."""
+        state = self.server.state()
+        if not state.running:
+            raise LaunchError(f"{self.plan.label}: {dead_sentence(state, self.log.read_bytes())}")
+        if changed := self.server.changed():
+            raise LaunchError(f"{self.plan.label}: {changed}")
 
 
 def _may_come(found: list[str]) -> bool:

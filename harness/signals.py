@@ -18,13 +18,15 @@ class SignalGuard:
         self._quiet = 0
         self._pending: str | None = None
         self._raised = False
+        self._heard = ""
+        """name of the signal that was raised as an exception"""
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         name = signal.Signals(number).name
         if self._quiet:
             self._pending = self._pending or name
         elif not self._raised:
-            self._raised = True
+            self._raised, self._heard = True, name
             raise Interrupted(f"interrupted by {name}")
 
     @contextlib.contextmanager
@@ -33,7 +35,9 @@ class SignalGuard:
         if threading.current_thread() is not threading.main_thread():
             yield self
             return
-        before = {number: signal.signal(number, self._receive) for number in SIGNALS}
+        # What the caller has ignored stays ignored: nohup, and jobs that a script put into the background.
+        heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, self._receive) for number in heard}
         try:
             yield self
         finally:
@@ -43,19 +47,25 @@ class SignalGuard:
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
         """Signals that come inside wait for :meth:`check`."""
-        self._quiet += 1
+        before, self._quiet = self._quiet, self._quiet + 1
         try:
             yield
         finally:
-            self._quiet -= 1
+            self._quiet = before
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Inside a :meth:`quiet` context: signals are heard again, one that has waited first."""
-        before, self._quiet = self._quiet, 0
+        """Inside a :meth:`quiet` context: signals are heard again, one that has waited first.
+
+        Raises Interrupted at its end for a signal whose exception was lost: Python drops what is raised in a finalizer.
+        """
+        before, heard = self._quiet, self._heard
         try:
+            self._quiet = 0
             self.check()
             yield
+            if self._heard != heard:
+                raise Interrupted(f"interrupted by {self._heard}")
         finally:
             self._quiet = before
 

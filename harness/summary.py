@@ -9,9 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.errors import ExitCode
+from harness.evidence.compilations import cold_notes, compile_notes
 from harness.evidence.context_schema import ContextEvidence
 from harness.evidence.derive import verdict
 from harness.evidence.ladder_schema import AnyEvidence, LadderEvidence
+from harness.evidence.looks import look_notes, looked
 from harness.evidence.schema import AttemptStatus, Evidence, Pair, Status
 from harness.measure.gates import Gate
 from harness.measure.selftest import SelfTest
@@ -63,12 +65,15 @@ def ladder_table(evidence: LadderEvidence) -> list[RenderableType]:
     plan = evidence.start.plan.ladder
     passes, mark = 0 if plan is None else plan.passes, SIMULATED_MARK if evidence.simulated else ""
     table = Table(title=f"ladder, {passes} passes, aggregate tokens/s{mark}", title_justify="left")
-    for name in ("users", "graphs", "rate", "steady", "warm-up", "exact", "own", "bound 95 %", "min%", "shown"):
+    names = ("users", "at once", "graphs", "rate", "steady", "warm-up", "exact", "own", "bound 95 %", "min%", "shown")
+    for name in names:
         table.add_column(name, justify="left" if name in ("graphs", "shown") else "right")
     for rung in evidence.rungs:
         graphs = {True: "captured", False: "not captured", None: "–"}[rung.captured]
+        seen = looked(evidence.attempts, rung.rung)
         table.add_row(
             f"c{rung.rung}",
+            "–" if seen is None else str(seen[1].peak),
             graphs,
             number(rung.tok_s, "", 1),
             number(rung.steady_tok_s, "", 1),
@@ -150,8 +155,8 @@ def _verdict(evidence: AnyEvidence, directory: Path, command: str) -> list[Rende
         parts.append(Text("- " + "\n  ".join(short(reason)), style="red"))
     if len(evidence.reasons) > 12:
         parts.append(Text(f"- and {len(evidence.reasons) - 12} more in evidence.json", style="red"))
-    for note in [note for pair in getattr(evidence, "pairs", []) for note in pair.notes]:
-        parts.append(Text(f"- {note}", style="yellow"))
+    for note in _notes(evidence):
+        parts.append(Text("- " + "\n  ".join(short(note)), style="yellow"))
     colour = {Status.PASSED: "bold green", Status.INTERRUPTED: "bold yellow"}.get(evidence.status, "bold red")
     said = evidence.conclusion
     if isinstance(evidence, Evidence) and evidence.status is not Status.PASSED:
@@ -161,6 +166,16 @@ def _verdict(evidence: AnyEvidence, directory: Path, command: str) -> list[Rende
         parts.append(Text(f"unknown: {len(evidence.unknown)} facts, named in evidence.json", style="dim"))
     parts.append(Text(f"next: {next_command(evidence, directory, command)}"))
     return parts
+
+
+def _notes(evidence: AnyEvidence) -> list[str]:
+    """What a person should know of the numbers, whatever the verdict."""
+    if isinstance(evidence, LadderEvidence):
+        return look_notes(evidence.attempts) + compile_notes(evidence.attempts)
+    if isinstance(evidence, ContextEvidence):
+        return compile_notes(evidence.attempts)
+    pairs = [note for pair in evidence.pairs for note in pair.notes]
+    return pairs + compile_notes(evidence.attempts) + cold_notes(evidence.attempts)
 
 
 def short(reason: str) -> list[str]:

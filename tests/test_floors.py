@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1] / "harness"
 FILES = sorted(path for path in ROOT.rglob("*.py") if "_data" not in path.parts)
 
 FLOORS: list[set[str]] = [
-    {"errors", "data", "signals", "screen"},
+    {"errors", "data", "signals", "screen", "hidden", "redact", "strangers", "unwritable"},
     {"lanes", "plan", "suites", "models", "model_shape", "wire"},
     {"measure", "workloads", "host", "launch"},
     {"evidence", "publish", "selftest"},

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 
 import pytest
@@ -86,3 +87,43 @@ def test_in_another_thread_nothing_is_touched() -> None:
     thread.start()
     thread.join()
     assert seen == [before]
+
+
+def test_what_nohup_ignores_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with SignalGuard().installed():
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            send(signal.SIGHUP)
+            with pytest.raises(Interrupted, match="SIGTERM"):
+                send(signal.SIGTERM)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_an_exception_that_python_drops_is_raised_at_the_end() -> None:
+    class Finalizer:
+        def __del__(self) -> None:
+            send(signal.SIGINT)  # what its handler raises is printed and dropped
+
+    guard = SignalGuard()
+    heard: list[object] = []
+    hook, sys.unraisablehook = sys.unraisablehook, lambda args: heard.append(args.exc_type)
+    try:
+        with guard.installed(), guard.quiet(), pytest.raises(Interrupted, match="SIGINT"), guard.listening():
+            Finalizer()
+            heard.append("still measuring")
+    finally:
+        sys.unraisablehook = hook
+    assert heard == [Interrupted, "still measuring"]
+
+
+def test_quiet_is_what_it_was_after_an_interrupt_within() -> None:
+    guard = SignalGuard()
+    with guard.installed():
+        with guard.quiet():
+            with pytest.raises(Interrupted), guard.listening():
+                send(signal.SIGTERM)
+            assert guard._quiet == 1
+        assert guard._quiet == 0

@@ -1,15 +1,16 @@
 """One attempt's files → what evidence says of it: rows, canaries, client, medians and the gates of one server."""
 
-import hashlib
 import json
 from collections.abc import Sequence
 from typing import Any
 
+from harness.evidence.compilations import compilations
 from harness.evidence.fresh import counters, fresh_gate, server_proof
 from harness.evidence.host_gate import host_gate, is_fault
 from harness.evidence.loading import AttemptFiles
 from harness.evidence.power_use import power_use
 from harness.evidence.schema import Attempt, AttemptStatus, ClientFacts, SuiteFacts
+from harness.evidence.stream_canary import stream_canary, with_stream_canary
 from harness.host.facts import Host
 from harness.measure import gates, metrics, rates
 from harness.measure.gates import Gate
@@ -60,7 +61,7 @@ def row_of(tag: Tag, exchange: Exchange, index: int, suite: SuiteFacts) -> Row:
         index=index,
         prompt_id=tag.name,
         prompt_class=known.get(tag.name, "unknown"),
-        prompt_sha256=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
+        prompt_sha256=strict.sha256(text),
         request_id=tag.request_id,
         completion=parse_completion(exchange),
         exchange=exchange,
@@ -68,13 +69,24 @@ def row_of(tag: Tag, exchange: Exchange, index: int, suite: SuiteFacts) -> Row:
 
 
 def derive_attempt(
-    files: AttemptFiles, suite: SuiteFacts, plan: ServerPlan, host: Host, probes: Sequence[Row] = ()
+    files: AttemptFiles,
+    suite: SuiteFacts,
+    plan: ServerPlan,
+    host: Host,
+    probes: Sequence[Row] = (),
+    *,
+    stream: bool = False,
 ) -> Attempt:
-    """Everything evidence says of one attempt; ``probes`` are its boundary probes. Pure: from loaded files only."""
+    """Everything evidence says of one attempt. Pure: from loaded files only.
+
+    ``probes`` are its boundary probes; ``stream``: the campaign asks the stream canary.
+    """
     capture = files.capture
     sent = capture.of_kind("suite") if capture is not None else []
     rows = mark_cold([row_of(tag, exchange, index, suite) for index, (tag, exchange) in enumerate(sent)])
-    complete = len(rows) == len(suite.prompts) and all(row.complete for row in rows)
+    # A server that died, changed or was another one by the end proves no rate, however whole its answers are.
+    ended_well = files.status is AttemptStatus.COMPLETE
+    complete = ended_well and len(rows) == len(suite.prompts) and all(row.complete for row in rows)
     medians = _class_medians(rows) if complete else {}
     exact = _class_balanced([(row.prompt_class, row.tok_s_burst_exact) for row in rows]) if complete else None
     chunks = sum(len(row.chunks) for row in rows)
@@ -100,12 +112,17 @@ def derive_attempt(
         probes=list(probes),
         power_use=power_use(files, [exchange for _, exchange in sent], _tokens(rows)),
         proof=server_proof(files.server, capture, files.log),
+        compile_lines=compilations(files),
+        stream_canary=stream_canary(files, rows, plan.served_model_name) if stream else None,
         gates=[],
     )
     if files.status is AttemptStatus.INTERRUPTED:
         fault = host_gate(files.label, host, files.server)
         return attempt.model_copy(update={"gates": [fault]}) if is_fault(fault) else attempt
     found = _gates(attempt, files, suite, host, sent)
+    if stream:
+        again = attempt.stream_canary
+        found = [with_stream_canary(gate, again, files.status) if gate.name == "canaries" else gate for gate in found]
     if files.status is AttemptStatus.INVALID:
         found = [gate for gate in found if (gate.name == "stream" and rows) or is_fault(gate)]
     return attempt.model_copy(update={"gates": found})

@@ -8,6 +8,7 @@ from harness.errors import EvidenceError, ExitCode
 from harness.evidence import journal
 from harness.evidence.arms import arm_of
 from harness.evidence.attempts import divergences_before, failed_by
+from harness.evidence.compilations import compile_unknown
 from harness.evidence.context_attempts import Answer, compare_gate, derive_context_attempt, whole_problems
 from harness.evidence.context_schema import ClassPoint, ContextAttempt, ContextEvidence, Point, Probe
 from harness.evidence.host_gate import is_fault
@@ -230,7 +231,8 @@ def _evidence(
     reasons = [item.error for item in valid if item.error]
     reasons += [failure for gate in [*of_servers, *gates] for failure in gate.failures] + without_rate
     if ended is not None and ended.error and ended.error not in reasons:
-        reasons.append(ended.error)
+        # What ended it is what a person asks first; an attempt that was interrupted says so itself.
+        reasons.insert(0 if ended.status == Status.INTERRUPTED else len(reasons), ended.error)
     kind = "depth" if start.plan.kind == "depth" else "probe"
     unknown = [*start.unknown, *(f"host fact {name}: unknown" for name in start.host.unknown())]
     notes = [(item.label, note) for item in valid for gate in item.gates for note in gate.notes]
@@ -256,6 +258,7 @@ def _evidence(
             *unknown,
             *([] if start.plan.depth else [f"correctness of the answers: unknown, {NOT_COMPARED}"]),
             *(f"{label}: {note}" for label, note in notes if "unknown" in note),
+            *compile_unknown(valid),
             *telemetry_unknown(valid),
         ],
     )

@@ -13,6 +13,7 @@ from harness.evidence.attempts import (
     fresh_of,
     request_body,
 )
+from harness.evidence.compilations import compilations
 from harness.evidence.context_schema import ContextAttempt
 from harness.evidence.fresh import server_proof
 from harness.evidence.host_gate import host_gate, is_fault
@@ -141,6 +142,7 @@ def derive_context_attempt(
         client=client_facts([[exchange] for _, exchange in sent], capture) if capture is not None and sent else None,
         power_use=power_use(files, [exchange for _, exchange in sent], tokens),
         proof=server_proof(files.server, capture, files.log),
+        compile_lines=compilations(files),
         gates=[],
     )
     if files.status is AttemptStatus.INTERRUPTED:

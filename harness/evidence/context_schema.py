@@ -7,6 +7,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 from harness.evidence.schema import (
     AttemptStatus,
     ClientFacts,
+    CompileLines,
     Model,
     PowerUse,
     ServerProof,
@@ -107,11 +108,13 @@ class ContextAttempt(Model):
     """from the first prompt to the end of the last; null where telemetry was not recorded"""
     proof: ServerProof | None = None
     """null where the server never became ready"""
+    compile_lines: CompileLines | None = None
+    """null where no mark of the log was recorded"""
     gates: list[Gate]
 
     @model_serializer(mode="wrap")
     def _as_recorded(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return as_recorded(handler(self), "power_use", "proof")
+        return as_recorded(handler(self), "power_use", "proof", "compile_lines")
 
 
 class ContextEvidence(Model):

@@ -15,6 +15,7 @@ from harness.evidence.fresh import counters
 from harness.evidence.loading import AttemptFiles
 from harness.evidence.schema import AttemptStatus, Start
 from harness.wire.capture import Capture, Tag, find_control
+from harness.wire.completion import clock_fault
 from harness.wire.exchange import Exchange
 from harness.wire.http import decode_response
 
@@ -43,6 +44,8 @@ class Window:
 
     start: float
     end: float | None
+    offsets: tuple[float, ...] = ()
+    """wall less monotonic clock at both, where the journal has the other one too"""
 
 
 def cross_checks(start: Start, events: Sequence[journal.Event], files: Sequence[AttemptFiles]) -> list[str]:
@@ -59,8 +62,11 @@ def cross_checks(start: Start, events: Sequence[journal.Event], files: Sequence[
                 "(check clocks); parts of it are of another run, get the original"
             )
             continue
+        window = windows.get(item.directory)
+        # Also where the clock was set before the first request, or after the last one.
+        step = max(step, min(MOST_STEP_S, _spread([*_offsets(item.capture), *(window.offsets if window else ())])))
         for name, check in CHECKS.items():
-            problem = next(check(item, windows.get(item.directory), step + TOLERANCE_S), None)
+            problem = next(check(item, window, step + TOLERANCE_S), None)
             if problem is not None:
                 found.append(f"{item.directory}/{problem} (check {name}); get the original files")
     return [*found, *_between(start, events, files)]
@@ -72,10 +78,12 @@ def _windows(events: Sequence[journal.Event]) -> dict[str, Window]:
         moment = _seconds(event.at)
         if moment is None:
             continue
+        told = () if event.monotonic_ns is None else (moment - event.monotonic_ns / 1e9,)
         if event.event == "attempt-started":
-            found[event.directory] = Window(moment, None)
+            found[event.directory] = Window(moment, None, told)
         elif event.event == "attempt-ended" and event.directory in found:
-            found[event.directory] = Window(found[event.directory].start, moment)
+            begun = found[event.directory]
+            found[event.directory] = Window(begun.start, moment, begun.offsets + told)
     return found
 
 
@@ -97,7 +105,10 @@ def _offsets(capture: Capture) -> list[float]:
 
 def _step(capture: Capture) -> float:
     """How far the wall clock was set while the capture was written, seconds."""
-    offsets = _offsets(capture)
+    return _spread(_offsets(capture))
+
+
+def _spread(offsets: Sequence[float]) -> float:
     return max(offsets) - min(offsets) if offsets else 0.0
 
 
@@ -120,6 +131,8 @@ def _order(item: AttemptFiles, window: Window | None, tolerance: float) -> Itera
     for tag, exchange in item.capture.exchanges:
         # A held stream is connected before its start: before zero.
         begin = [] if exchange.released_ns is not None else [0]
+        if clock_fault(exchange) is not None:
+            continue  # these times are by a clock that was set meanwhile, and its row says so
         told = [moment for moment in (exchange.connected_ns, exchange.sent_ns) if moment is not None]
         steps = [*begin, *told, exchange.end_ns]
         reads = exchange.user_ns
@@ -195,7 +208,7 @@ def _answers(item: AttemptFiles, window: Window | None, tolerance: float) -> Ite
         known = named[1].decode("utf-8", "replace") if named is not None else ""
         if "bench-" in known and tag.request_id not in known:
             yield f"capture.jsonl.zst: the answer to {tag.name} names the request {known[:80]}"
-        if created is not None and mine:
+        if created is not None and mine and clock_fault(exchange) is None:
             at, first, last = int(created[1]), exchange.t0_wall_ns / 1e9, exchange.end_wall_ns / 1e9
             if not first - tolerance <= at <= last + tolerance:
                 off = at - first if at < first else at - last

@@ -7,6 +7,7 @@ from harness.errors import EvidenceError, ExitCode
 from harness.evidence import journal
 from harness.evidence.arms import arm_of
 from harness.evidence.attempts import derive_attempt, divergences_before, failed_by
+from harness.evidence.compilations import compile_unknown
 from harness.evidence.context import derive_context
 from harness.evidence.context_attempts import PROBE, Answer, answers_of, compare_gate, tokenize_problem
 from harness.evidence.host_gate import is_fault
@@ -65,7 +66,8 @@ def _derive_strict(
             name = plans[item.label].served_model_name
             probes = probed[item.label] = answers_of(item.capture, PROBE, context, ids, name)
         rows = [answer.row for answer in probes]
-        attempts.append(derive_attempt(item, start.suite, plans[item.label], start.host, rows))
+        stream = start.plan.stream_canary
+        attempts.append(derive_attempt(item, start.suite, plans[item.label], start.host, rows, stream=stream))
     valid = _latest(attempts)
     gates = [*_identity_gates(start, valid), *_probe_gates(start, valid, probed, files, ids)]
     gates = [failed_by(gate, _before(gate, attempts, valid)) for gate in gates]
@@ -83,7 +85,8 @@ def _derive_strict(
     reasons = [item.error for item in valid.values() if item.error] + failures
     reasons += [failure for gate in gates for failure in gate.failures] + without_rate
     if ended is not None and ended.error and ended.error not in reasons:
-        reasons.append(ended.error)
+        # What ended it is what a person asks first; an attempt that was interrupted says so itself.
+        reasons.insert(0 if ended.status == Status.INTERRUPTED else len(reasons), ended.error)
     withheld = status is not Status.PASSED
     evidence = Evidence(
         campaign_id=start.campaign_id,
@@ -128,7 +131,7 @@ def _unknown(start: Start, attempts: dict[str, Attempt]) -> list[str]:
     found = [*start.unknown, *(f"host fact {name}: unknown" for name in start.host.unknown())]
     for attempt in attempts.values():
         found += [f"{attempt.label}: {note}" for gate in attempt.gates for note in gate.notes if "unknown" in note]
-    return [*found, *telemetry_unknown(attempts.values())]
+    return [*found, *compile_unknown(attempts.values()), *telemetry_unknown(attempts.values())]
 
 
 def _without_rate(attempts: dict[str, Attempt]) -> list[str]:

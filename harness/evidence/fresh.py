@@ -62,6 +62,8 @@ def _started_by_us(record: ServerRecord) -> tuple[list[str], list[str]]:
         failures.append("what runs was not read back")
     else:
         failures += proof.differences(plan, record.applied, record.image)
+        if plan.engine == "docker":
+            failures += proof.lifetime_failures(record.applied, record.inspect or {})
     failures += within_failures(record)
     if record.within is not None and record.within.unknown:
         notes.append(f"words of the process within: unknown ({record.within.unknown})")

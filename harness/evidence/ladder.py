@@ -6,6 +6,7 @@ from pathlib import Path
 from harness.errors import EvidenceError, ExitCode
 from harness.evidence import journal, store
 from harness.evidence.arms import arm_of
+from harness.evidence.compilations import compile_unknown
 from harness.evidence.host_gate import is_fault
 from harness.evidence.ladder_attempts import (
     Answers,
@@ -168,7 +169,8 @@ def _evidence(
     status, code = _status(start, ended, last, done, plan, failures, why, faulted=faulted)
     reasons = [*(last[item].error for item in last if last[item].error), *failures, *why]
     if ended is not None and ended.error and ended.error not in reasons:
-        reasons.append(ended.error)
+        # What ended it is what a person asks first; an attempt that was interrupted says so itself.
+        reasons.insert(0 if ended.status == Status.INTERRUPTED else len(reasons), ended.error)
     classification: str | None = None
     if status is Status.PASSED:
         classification = "harness-certified" if plan.stagger_ms > 0 else "output-identity-qualified"
@@ -247,7 +249,7 @@ def _unknown(start: Start, attempts: Sequence[LadderAttempt]) -> list[str]:
     found = [*start.unknown, *(f"host fact {name}: unknown" for name in start.host.unknown())]
     for attempt in attempts:
         found += [f"{attempt.label}: {note}" for gate in attempt.gates for note in gate.notes if "unknown" in note]
-    return [*found, *telemetry_unknown(attempts)]
+    return [*found, *compile_unknown(attempts), *telemetry_unknown(attempts)]
 
 
 def _conclusion(evidence: LadderEvidence, plan: LadderPlan) -> str:

@@ -3,7 +3,7 @@
 import hashlib
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from harness.evidence.attempts import (
@@ -16,10 +16,12 @@ from harness.evidence.attempts import (
     fresh_of,
     request_body,
 )
+from harness.evidence.compilations import compilations
 from harness.evidence.fresh import server_proof
 from harness.evidence.host_gate import host_gate, is_fault
-from harness.evidence.ladder_schema import LadderAttempt, Sequential
+from harness.evidence.ladder_schema import LadderAttempt, RungLooks, Sequential
 from harness.evidence.loading import AttemptFiles
+from harness.evidence.looks import rung_looks
 from harness.evidence.power_use import power_use, rung_power
 from harness.evidence.schema import AttemptStatus
 from harness.host.facts import Host
@@ -30,8 +32,9 @@ from harness.plan import LadderPlan, ServerPlan, canonical_json
 from harness.wire.capture import Capture, Tag
 from harness.wire.completion import Completion, parse_completion
 from harness.wire.exchange import Ending, Exchange
+from harness.wire.http import arrivals_ns
 from harness.workloads.canaries import judge_pulse, pulse
-from harness.workloads.ladder import MAX_TOKENS, Slot, ladder_body, parse_stage
+from harness.workloads.ladder import MAX_TOKENS, Slot, ladder_body, parse_stage, stage_name
 
 SEQUENTIAL = "sequential"
 BATCH = "batch"
@@ -83,7 +86,7 @@ def derive_ladder_attempt(
         derive_batch(rung, number, items, by_id, plan, ladder_plan, own, mtp0)
         for (rung, number), items in grouped.items()
     ]
-    right, wrong = _pulses(plan, capture)
+    right, wrong = _pulses(plan, capture, files.status)
     sent = [item for item in capture.exchanges if item[0].kind in (SEQUENTIAL, BATCH)] if capture is not None else []
     attempt = LadderAttempt(
         label=files.label,
@@ -108,6 +111,8 @@ def derive_ladder_attempt(
             {(batch.rung, batch.number): sum(item.tokens for item in batch.requests) for batch in batches},
         ),
         proof=server_proof(files.server, capture, files.log),
+        compile_lines=compilations(files),
+        rung_looks=_looks(capture, grouped),
         gates=[],
     )
     if files.status is AttemptStatus.COMPLETE:
@@ -188,6 +193,13 @@ def whole_batches(capture: Capture | None) -> dict[tuple[int, int], list[tuple[T
     return _grouped(capture)
 
 
+def _looks(capture: Capture | None, grouped: Iterable[tuple[int, int]]) -> list[RungLooks]:
+    stages: dict[int, list[str]] = {}
+    for rung, number in grouped:
+        stages.setdefault(rung, []).append(stage_name(rung, number))
+    return [] if capture is None else rung_looks(capture.controls, stages)
+
+
 def _clients(
     grouped: Mapping[tuple[int, int], Sequence[tuple[Tag, Exchange]]], batches: Sequence[ladder.Batch]
 ) -> list[ladder.RungClient]:
@@ -216,7 +228,7 @@ def _clients(
 
 def read_gaps_ms(exchange: Exchange) -> list[float]:
     """Gaps between the reads of one stream from its first event on, milliseconds; reads of one instant are one."""
-    times = list(dict.fromkeys(exchange.at_ns))
+    times = list(dict.fromkeys(arrivals_ns(exchange)))
     # The head comes before the first token; what follows it are chunks.
     return [(later - earlier) / 1e6 for earlier, later in itertools.pairwise(times[1:])]
 
@@ -306,11 +318,16 @@ def _pairs(completion: Completion) -> list[tuple[int, int]]:
     return list(zip(completion.chunk_ns, completion.chunk_sizes, strict=True))
 
 
-def _pulses(plan: ServerPlan, capture: Capture | None) -> tuple[int, list[str]]:
-    """(right ones, sentences for wrong ones): the short canary after each batch."""
+def _pulses(plan: ServerPlan, capture: Capture | None, status: AttemptStatus) -> tuple[int, list[str]]:
+    """(right ones, sentences for wrong ones): the short canary after each batch.
+
+    One that our own interruption cut off says nothing of the server.
+    """
     right, wrong = 0, []
     first: bytes | None = None
     for tag, exchange in [item for item in capture.exchanges if item[0].kind == PULSE] if capture is not None else []:
+        if status is AttemptStatus.INTERRUPTED and exchange.ending is Ending.INTERRUPTED:
+            continue
         request = pulse(plan.served_model_name, plan.canaries, enable_thinking=plan.canary_thinking)
         body = answer_body(exchange)
         problem = judge_pulse(plan.canaries, body, first)

@@ -8,6 +8,7 @@ from harness.evidence.context_schema import ContextEvidence
 from harness.evidence.schema import (
     AttemptStatus,
     ClientFacts,
+    CompileLines,
     Evidence,
     Model,
     PowerUse,
@@ -67,6 +68,20 @@ class RungPower(Model):
     """why a figure is null"""
 
 
+class RungLooks(Model):
+    """What /metrics said while one rung's batches were open, over its passes on one server."""
+
+    rung: int
+    looks: int
+    """answers that had a request running or waiting"""
+    peak: int | None
+    """most that ran at once at any look: the true peak or less; null without a look"""
+    waiting: int | None
+    """most that waited in the server's queue"""
+    note: str
+    """says so where the server runs fewer at a time than were asked; empty otherwise"""
+
+
 class LadderAttempt(Model):
     """One server of a ladder: the MTP0 oracle, or the one whose rungs are measured."""
 
@@ -94,11 +109,15 @@ class LadderAttempt(Model):
     rung_power: list[RungPower] = Field(default_factory=list)
     proof: ServerProof | None = None
     """null in evidence from before it was derived, and where the server never became ready"""
+    compile_lines: CompileLines | None = None
+    """null where no mark of the log was recorded"""
+    rung_looks: list[RungLooks] = Field(default_factory=list)
+    """empty where /metrics was not asked while batches were open"""
     gates: list[Gate]
 
     @model_serializer(mode="wrap")
     def _as_recorded(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return as_recorded(handler(self), "power_use", "rung_power", "proof")
+        return as_recorded(handler(self), "power_use", "rung_power", "proof", "compile_lines", "rung_looks")
 
 
 class LadderEvidence(Model):

@@ -13,6 +13,7 @@ from harness.launch.readiness import Readiness
 from harness.launch.resolved import Resolved
 from harness.launch.server import Applied, ImageFacts, StopRecord, Within
 from harness.measure.gates import Gate
+from harness.measure.identity import Divergence
 from harness.measure.metrics import Acceptance
 from harness.measure.power import CardPower, Power
 from harness.measure.rows import Row
@@ -88,6 +89,17 @@ class HostRecord(Model):
     """what failed while telemetry was written, one sentence each"""
 
 
+class LogMark(Model):
+    """How far the copy of a server's log was: at the first measured request, and at the end of each stage."""
+
+    stage: str
+    """which ended there; empty for the first one"""
+    lines: int
+    """whole lines of server.log by then"""
+    caught_up: bool
+    """the server's own line for the scrape just before stood in the copy, so that nothing from before was missing"""
+
+
 class ServerRecord(Model):
     """server.json of an attempt: one server's life, written as it happens; paths by role, secrets dropped by name."""
 
@@ -111,10 +123,12 @@ class ServerRecord(Model):
     """why the attempt ended early; empty when it didn't"""
     host: HostRecord | None = None
     """null in records from before it was kept"""
+    log_marks: list[LogMark] = []
+    """in order; empty in records from before they were kept"""
 
     @model_serializer(mode="wrap")
     def _as_recorded(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return as_recorded(handler(self), "host", "within")
+        return as_recorded(handler(self), "host", "within", "log_marks")
 
 
 class ModelFacts(Model):
@@ -245,6 +259,36 @@ class PowerUse(Model):
     """what is unknown, one sentence each"""
 
 
+class CompileLines(Model):
+    """Lines of server.log that tell of a just-in-time compilation, by when they came (harness.launch.jit)."""
+
+    during: dict[str, int]
+    """by stage of what was measured: suite, prompts, sequential, pass 1, …; a stage without any is left out"""
+    outside: int
+    """before the first measured request, or after the last answer"""
+    unknown: int
+    """of which that can't be told, because the copy of the log was not known to be complete at a mark"""
+    lines: list[str]
+    """the first ones of ``during``, shortened"""
+    note: str = ""
+    """why nothing is known; empty where something is"""
+
+
+class StreamCanary(Model):
+    """One prompt of the suite once more, after it and not as a stream: --stream-canary."""
+
+    prompt_id: str
+    """the first one whose stream ended by itself, else the first"""
+    exact: bool
+    """the same ids as its stream, whole arrays"""
+    tokens: int | None
+    """ids of the answer; null when it has none"""
+    divergence: Divergence | None
+    """the stream's ids are the left ones"""
+    problem: str
+    """why it can't be compared, or isn't the request that was to be sent; empty when it was"""
+
+
 class Attempt(Model):
     """One suite with its canaries on one server."""
 
@@ -262,13 +306,13 @@ class Attempt(Model):
     """between the first and the last suite request; null at MTP0 or when /metrics didn't say"""
     client: ClientFacts | None
     class_medians: dict[str, float]
-    """tokens/s by prompt class, of tok_s_1_100; empty when a row is invalid"""
+    """tokens/s by prompt class, of tok_s_1_100; empty when a row is invalid or the attempt did not complete"""
     class_balanced_median: float | None
-    """tokens/s; null when a row is invalid"""
+    """tokens/s; null when a row is invalid or the attempt did not complete"""
     class_balanced_median_burst_exact: float | None
     """tokens/s, of tok_s_burst_exact; ours"""
     median_ttft_ms: float | None
-    """plain median of the prompts, milliseconds; null when a row is invalid"""
+    """plain median of the prompts, milliseconds; null when a row is invalid or the attempt did not complete"""
     ids_per_chunk: float | None
     """over all rows"""
     probes: list[Row] = []
@@ -277,11 +321,15 @@ class Attempt(Model):
     """from the first suite request to the end of the last; null where telemetry was not recorded"""
     proof: ServerProof | None = None
     """null in evidence from before it was derived, and where the server never became ready"""
+    compile_lines: CompileLines | None = None
+    """null where no mark of the log was recorded"""
+    stream_canary: StreamCanary | None = None
+    """null where it was not asked"""
     gates: list[Gate]
 
     @model_serializer(mode="wrap")
     def _as_recorded(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return as_recorded(handler(self), "probes", "power_use", "proof")
+        return as_recorded(handler(self), "probes", "power_use", "proof", "compile_lines", "stream_canary")
 
 
 class Pair(Model):

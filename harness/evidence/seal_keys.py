@@ -18,6 +18,7 @@ from securesystemslib.exceptions import Error
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from harness.errors import BenchError, UsageError
+from harness.strangers import read_given
 
 MAX_KEY = 64 * 1024
 UNREADABLE = (Error, ValueError, TypeError, AttributeError, UnsupportedAlgorithm)
@@ -80,11 +81,4 @@ def load_public(path: Path) -> SSlibKey:
 
 
 def _read(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_KEY + 1)
-    except OSError as error:
-        raise UsageError(f"key {path.name} can't be read ({error.strerror}); check the path") from None
-    if len(data) > MAX_KEY:
-        raise UsageError(f"key {path.name} is larger than {MAX_KEY >> 10} KiB; give a PEM file")
-    return data
+    return read_given(path, MAX_KEY, "key", "give a PEM file")

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 
-from harness.launch.redact import Redactor
+from harness.redact import Redactor
 
 _INNER = ("v1/", "dev/", "sys/", "proc/", "model/", "cache/")
 """URL paths, kernel paths, and places inside a container: the same on every host"""
@@ -35,10 +35,14 @@ def answer_without_paths(body: str, roles: Mapping[str, str]) -> str:
     return body if reduced == answer else json.dumps(reduced, ensure_ascii=False)
 
 
-def log_without_paths(log: bytes, roles: Mapping[str, str]) -> bytes:
-    """A server's log with known paths by role; every other byte stays, UTF-8 or not."""
+def log_without_paths(log: bytes, roles: Mapping[str, str], *, generic: bool = True) -> bytes:
+    """A server's log with known paths by role; every other byte stays, UTF-8 or not.
+
+    ``generic``: also what lies below /home, /root and so on, which inside a container is nobody's.
+    """
     as_bytes = {path.encode("utf-8", "surrogateescape").decode("latin-1"): role for path, role in roles.items()}
-    return Redactor(as_bytes).text(log.decode("latin-1")).encode("latin-1")
+    redactor, text = Redactor(as_bytes), log.decode("latin-1")
+    return (redactor.text(text) if generic else redactor.known(text)).encode("latin-1")
 
 
 def _shown(found: re.Match[str]) -> str:

@@ -8,10 +8,11 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from harness.errors import BenchError, EvidenceError
+from harness.errors import EvidenceError
 from harness.evidence.files import read_regular
 from harness.evidence.schema import CacheListing
 from harness.plan import CACHE_VARIABLES
+from harness.unwritable import sync, sync_folder, unwritable
 
 EVIDENCE = "evidence.json"
 MANIFEST = "manifest.json"
@@ -34,11 +35,12 @@ def write_atomic(
     data: bytes,
     *,
     keep_mode: bool = False,
-    advice: str = "free space or choose another --out, then --resume",
+    advice: str | None = None,
 ) -> None:
-    """Replace a file whole: readers see the old or the new one, also after a power cut. Raises BenchError.
+    """Replace a file whole: readers see the old or the new one, also after a power cut. Raises RecordError.
 
-    ``keep_mode``: a file of the user's own keeps its mode. ``advice`` ends the error's sentence.
+    ``keep_mode``: a file of the user's own keeps its mode. ``advice`` ends the error's sentence; without it that is for
+    a file of a campaign.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -50,15 +52,11 @@ def write_atomic(
                 os.fchmod(file.fileno(), mode)
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            sync(file.fileno())
         temporary.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(path.parent)
     except OSError as error:
-        raise BenchError(f"{path.name} can't be written ({error.strerror}); {advice}") from None
+        raise unwritable(path, error, advice=advice) from None
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)

@@ -10,6 +10,7 @@ from harness.evidence import journal, store
 from harness.evidence.crosscheck import cross_checks
 from harness.evidence.derive import derive
 from harness.evidence.ladder_schema import AnyEvidence, LadderEvidence
+from harness.evidence.last_write import MOMENTS, WRITTEN_AFTER, last_write_failed
 from harness.evidence.loading import load_attempts, load_start
 from harness.evidence.prompts import PROMPTS, TEXTS
 from harness.evidence.schema import Evidence, Status
@@ -31,6 +32,8 @@ class Verification:
     rows: int = 0
     ids: int = 0
     gates: int = 0
+    cut_off: bool = False
+    """killed between its end in the journal and its last manifest: judged as not ended"""
 
     @property
     def ok(self) -> bool:
@@ -41,23 +44,18 @@ class Verification:
 def verify(directory: Path) -> Verification:
     """Check the manifest, the suite, and everything in evidence.json. Never raises for what a directory holds.
 
-    A campaign that was killed (no end in its journal) is checked as far as its last written evidence goes.
+    A campaign that was killed (no end in its journal) is checked as far as its last written evidence goes. So is one
+    that was killed between its end in the journal and its last manifest: it counts as not ended.
     """
     result = Verification()
     try:
         store.campaign_files(directory)  # first: nothing is opened that isn't a regular file
         events = journal.load(directory)
         ended = events[-1].event == "campaign-ended"
-        unfinished = _unfinished(events)
-        result.problems += _check_manifest(directory, result, unfinished, ended=ended)
-        result.problems += _check_suite(directory, events)
-        result.problems += _check_texts(directory, events)
-        files = load_attempts(directory, events)
-        derived = result.evidence = derive(directory, events, files)
-        result.rows, result.ids = _counted(derived)
-        result.gates = len(derived.gates) + sum(len(attempt.gates) for attempt in derived.attempts)
-        result.problems += _check_evidence(directory, events, derived, ended=ended)
-        result.problems += cross_checks(load_start(events), events, files)
+        _judge(directory, events, events, result, ended=ended)
+        if ended and result.problems and len(events) > 1 and _was_cut_off(directory):
+            result.problems, result.cut_off = [], True
+            _judge(directory, events, events[:-1], result, ended=False)
     except BenchError as error:
         result.problems.append(str(error))
     except MemoryError:
@@ -67,6 +65,28 @@ def verify(directory: Path) -> Verification:
         result.problems.append(f"the records can't be judged ({type(error).__name__}: {error}); get the original files")
     result.problems = [one_line(problem) for problem in result.problems]
     return result
+
+
+def _was_cut_off(directory: Path) -> bool:
+    try:
+        return last_write_failed(directory)
+    except (BenchError, OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
+        return False
+
+
+def _judge(
+    directory: Path, written: list[journal.Event], events: list[journal.Event], result: Verification, *, ended: bool
+) -> None:
+    """``events``: those that are judged; ``written``: all of them, up to any of which evidence may stand there."""
+    result.problems += _check_manifest(directory, result, _unfinished(events), ended=ended)
+    result.problems += _check_suite(directory, events)
+    result.problems += _check_texts(directory, events)
+    files = load_attempts(directory, events)
+    derived = result.evidence = derive(directory, events, files)
+    result.rows, result.ids = _counted(derived)
+    result.gates = len(derived.gates) + sum(len(attempt.gates) for attempt in derived.attempts)
+    result.problems += _check_evidence(directory, written, derived, ended=ended)
+    result.problems += cross_checks(load_start(events), events, files)
 
 
 def _counted(derived: AnyEvidence) -> tuple[int, int]:
@@ -183,15 +203,15 @@ def _check_evidence(directory: Path, events: list[journal.Event], derived: AnyEv
     if ended:
         found = first_difference(stored, fresh, "")
         return [] if found is None else [f"{store.EVIDENCE}: {found}"]
-    # What a killed run left is as old as the end of an attempt: the last one, or the one before it.
-    moments = [n for n, event in enumerate(events, 1) if event.event in ("attempt-ended", "campaign-ended")][-2:]
-    found = f"it is there, and no attempt of {journal.NAME} has ended"
+    # What a killed run left is as old as the end of an attempt or of a run before it; see last_write.MOMENTS.
+    ends = [number for number, event in enumerate(events, 1) if event.event in WRITTEN_AFTER]
+    moments, found = ends[-MOMENTS - 1 :][::-1], None
     for moment in moments:
         found_then = first_difference(stored, _dumped(derive(directory, events[:moment])), "")
         if found_then is None:
             return []
-        found = found_then
-    return [f"{store.EVIDENCE}: {found}"]
+        found = found or found_then
+    return [f"{store.EVIDENCE}: {found or f'it is there, and no attempt of {journal.NAME} has ended'}"]
 
 
 def _dumped(evidence: AnyEvidence) -> dict[str, Any]:
@@ -234,6 +254,8 @@ def headline(result: Verification) -> str:
     evidence = result.evidence
     if not result.ok or evidence is None:
         return f"does not verify: {result.problems[0]}" if result.problems else "does not verify"
+    if result.cut_off:
+        return "verifies as far as it goes: it was cut off while its last evidence was written, --resume completes it"
     if evidence.status in (Status.INTERRUPTED, Status.STARTED) and evidence.ended_at is None:
         return f"verifies as far as it goes: {evidence.conclusion}"
     return f"verifies: {evidence.status}, {evidence.conclusion.splitlines()[0]}"

@@ -50,17 +50,22 @@ class Locks:
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 if not folder:
                     raise
                 sleep(RETRY_S)
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             holder = "" if folder else os.read(handle, 200).decode("utf-8", "replace").strip()
             os.close(handle)
             name = path.name if folder else path.stem
             raise BenchError(
                 f"{name} is in use by another campaign ({holder or 'unnamed'}); wait for it, or stop it first"
+            ) from None
+        except OSError as error:
+            os.close(handle)
+            raise BenchError(
+                f"{path.name} can't be locked ({error.strerror}); choose an --out on a file system that has locks"
             ) from None
         if not folder and not _is(path, handle):  # removed by a clean-up between the two calls: take the new one
             os.close(handle)

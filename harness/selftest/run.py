@@ -31,7 +31,8 @@ _CREATED = re.compile(r'"created_ns":(\d+)')
 def local_source(ttft_ms: float = TTFT_MS, gap_ms: float = GAP_MS, ids: int = 1) -> Iterator[int]:
     """Run the source as a process; gives its port. Raises LaunchError when it doesn't start."""
     command = [sys.executable, "-I", "-S", str(SOURCE), "0", str(ttft_ms), str(gap_ms), str(ids)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    # The pipe at its standard input tells it that we are gone, by whatever way.
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             line = process.stdout.readline() if process.stdout is not None else ""
             if not line.strip().isdigit():

@@ -54,7 +54,7 @@ class Stream:
 
 
 def main() -> None:
-    """Serve until killed."""
+    """Serve until killed, or until whoever holds the other end of a pipe at standard input is gone."""
     port, ttft, gap, ids = int(sys.argv[1]), float(sys.argv[2]) * 1e6, float(sys.argv[3]) * 1e6, int(sys.argv[4])
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -67,11 +67,17 @@ def main() -> None:
     streams: Dict[int, Stream] = {}
     due: List[Tuple[int, int, Stream]] = []
     poll.register(listener.fileno(), select.EPOLLIN)
+    try:
+        poll.register(0, 0)  # tells a hang-up only
+    except OSError:
+        pass  # no pipe and no terminal: a file, or nothing at all, as in a container
     while True:
         wait = max(0.0, (due[0][0] - time.time_ns()) / 1e9) if due else None
         # select() keeps microseconds where epoll's own timeout would round to milliseconds.
         select.select([poll.fileno()], [], [], wait)
         for number, _ in poll.poll(0):
+            if number == 0:
+                return
             if number == listener.fileno():
                 accept(listener, poll, streams)
             elif number in streams:

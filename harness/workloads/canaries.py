@@ -154,6 +154,14 @@ def answer_alone(content: str) -> str:
     return rest
 
 
+def ids_of(body: bytes | None) -> list[int] | str:
+    """The token ids of an answer of the completions endpoint, or why it has none, as the end of a sentence."""
+    try:
+        return _completion(body)[1]
+    except _NoAnswer as why:
+        return str(why)
+
+
 def _repeat(bodies: list[bytes | None], mode: str) -> CanaryCheck:
     unit = "texts" if mode == "chat" else "token id arrays"
     texts: list[str] = []

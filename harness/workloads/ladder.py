@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from harness.errors import UsageError
 from harness.suites import Prompt, Suite
+from harness.wire.capture import MAX_READS, MAX_TOTAL
 from harness.workloads.strict import SEED
 
 MAX_TOKENS = 128
@@ -17,6 +18,12 @@ DEFAULT_PASSES = 4
 LOW_CEILING = 64
 """Rungs above it need the shape with 128 sequences"""
 HIGH_CEILING = 128
+EVENTS = MAX_TOKENS + 2
+"""Most reads of one answer when it comes as it is written: an event each id, the head, and the end"""
+EVENT_BYTES = 512
+"""Of one event in a capture, decompressed; vLLM's are some 360, and longer with the names of models"""
+MAX_ANSWERS = min(MAX_READS // EVENTS, MAX_TOTAL // (EVENTS * EVENT_BYTES))
+"""What one server's capture is sure to hold and to be loaded from again"""
 
 Shape = Literal["ladder", "ladder-high"]
 
@@ -48,6 +55,14 @@ def shape_for(rungs: Sequence[int]) -> Shape:
     if max(rungs) > HIGH_CEILING:
         raise UsageError(f"a rung of {max(rungs)} users has no shape; the highest is {HIGH_CEILING}")
     return "ladder" if max(rungs) <= LOW_CEILING else "ladder-high"
+
+
+def check_passes(rungs: Sequence[int], passes: int) -> None:
+    """Raises UsageError for a ladder whose capture could be refused as too large when it is loaded again."""
+    most = (MAX_ANSWERS - max(rungs)) // sum(rungs) - 1  # every slot alone first; a resumed server warms up once more
+    if passes > most:
+        fewer = f"at most {most} passes, or for fewer rungs" if most > 0 else "fewer rungs"
+        raise UsageError(f"{passes} passes over {sum(rungs)} users are more than one capture holds; ask for {fewer}")
 
 
 def captured(rung: int, depth: int, ceiling: int | None) -> bool | None:

@@ -1,5 +1,6 @@
 """What the strict suite sends (contract section 3). Pure: bodies and names, no socket and no clock."""
 
+import hashlib
 import re
 from typing import Any
 
@@ -25,6 +26,18 @@ def strict_body(prompt: str, model: str) -> dict[str, Any]:
         "stream_options": {"include_usage": True},
         "return_token_ids": True,
     }
+
+
+def whole_body(prompt: str, model: str) -> dict[str, Any]:
+    """The same request, answered at once: of --stream-canary."""
+    body = strict_body(prompt, model)
+    del body["stream_options"]
+    return body | {"stream": False}
+
+
+def sha256(prompt: str) -> str:
+    """Of a prompt's UTF-8 bytes."""
+    return hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def request_id(suite: Suite, n: int, prompt_id: str) -> str:

@@ -39,9 +39,9 @@ NO_ENGINE = {"what": "containers", "campaign": "", "state": "kept"}
 """What stands in the list where no Docker engine answers, beside why"""
 
 
-def test_without_an_engine_containers_are_unknown_and_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
-    done = bench("clean", "--json", f"none-{uuid4().hex}", cwd=tmp_path)
+def test_without_an_engine_containers_are_unknown_and_said_so(tmp_path: Path) -> None:
+    engine = {"DOCKER_HOST": f"unix://{tmp_path}/none.sock"}
+    done = bench("clean", "--json", f"none-{uuid4().hex}", cwd=tmp_path, env=engine)
     (item,) = json.loads(done.out)["items"]
     assert done.code == 0
     assert "the Docker engine can't be reached" in item.pop("why")
@@ -150,3 +150,41 @@ def test_lock_files(tmp_path: Path) -> None:
     with Locks(card_locks("1", locks)):
         assert (locks / "b70-bench-card-1.lock").is_file()
     assert callable(clean)
+
+
+def test_a_directory_in_which_nothing_was_recorded_goes(tmp_path: Path) -> None:
+    """A campaign that is killed before the first line of its journal; whatever else lies in such a place stays."""
+    name = "2026-01-01T000000Z-fast-strict-tp1-mtp0"
+    campaign = tmp_path / "experiments" / name
+    for journal_bytes in (None, b"", b'{"at": "2026'):
+        campaign.mkdir(parents=True)
+        (campaign / "suite.json").write_text("{}")
+        (campaign / ".oracle.json.1.tmp").write_text("ha")
+        if journal_bytes is not None:
+            (campaign / "journal.jsonl").write_bytes(journal_bytes)
+        told = bench("verify", campaign, cwd=tmp_path)
+        assert told.code == 1 and "nothing was recorded before the campaign was ended; start anew" in told.out
+        (would,) = items(tmp_path, name, "--dry-run")
+        assert (would["state"], campaign.is_dir()) == ("would go", True)
+        with Locks([campaign]):
+            (kept,) = items(tmp_path, name)
+            assert (kept["state"], campaign.is_dir()) == ("kept", True)
+        (gone,) = items(tmp_path, name)
+        assert (gone["what"], gone["state"]) == ("directory without a record", "removed")
+        assert not campaign.exists()
+    for other in ("notes.txt", "attempts"):
+        campaign.mkdir()
+        (campaign / other).mkdir()
+        assert items(tmp_path, name) == [] and campaign.is_dir()
+        (campaign / other).rmdir()
+        campaign.rmdir()
+    (tmp_path / "experiments" / "holiday").mkdir()
+    assert items(tmp_path, "holiday") == [] and (tmp_path / "experiments" / "holiday").is_dir()
+
+
+def test_a_resume_of_it_says_so(tmp_path: Path) -> None:
+    campaign = tmp_path / "2026-01-01T000000Z-fast-strict-tp1-mtp0"
+    campaign.mkdir()
+    launcher = write_launcher(tmp_path)
+    done = bench("strict", "--mtp", "0", "--launcher", launcher, "--resume", campaign, cwd=tmp_path)
+    assert done.code == 64 and "nothing was recorded before the campaign was ended; start anew" in done.err

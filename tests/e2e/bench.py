@@ -7,7 +7,7 @@ import subprocess
 import sysconfig
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,14 @@ Event = dict[str, Any]
 class Bench:
     """One ``bench strict``, or another command that measures. With ``plain`` its lines are text, else JSON events."""
 
-    def __init__(self, out: Path, *arguments: str, plain: bool = False, command: str = "strict") -> None:
+    def __init__(
+        self,
+        out: Path,
+        *arguments: str,
+        plain: bool = False,
+        command: str = "strict",
+        program: Sequence[str] = (BENCH,),
+    ) -> None:
         self.out = out
         out.mkdir(parents=True, exist_ok=True)
         self._plain = plain
@@ -29,10 +36,16 @@ class Bench:
         self._errors = ""
         self._ended = 0
         self._news = threading.Condition()
-        words = [BENCH, command, *([] if plain else ["--json"]), "--out", str(out), *arguments]
+        words = [*program, command, *([] if plain else ["--json"]), "--out", str(out), *arguments]
         # Not in a checkout: launchers, images and suites must be found from anywhere.
         self._process = subprocess.Popen(
-            words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8", cwd=out
+            words,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            cwd=out,
+            start_new_session=True,
         )
         self._readers = [threading.Thread(target=read, daemon=True) for read in (self._read_lines, self._read_errors)]
         for reader in self._readers:
@@ -92,8 +105,21 @@ class Bench:
 
         return dict(json.loads(self.line(wanted, seconds)))
 
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def lines(self, count: int) -> bool:
+        """Whether that many lines come before it ends."""
+        with self._news:
+            self._news.wait_for(lambda: self._ended or len(self._lines) >= count)
+            return len(self._lines) >= count
+
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
+
+    def send_all(self, number: signal.Signals) -> None:
+        """To its whole process group, as a terminal does it."""
+        os.killpg(self._process.pid, number)
 
     def finish(self, seconds: float) -> int:
         """Its exit code; it fails the test when it goes on for longer."""
@@ -138,8 +164,15 @@ class Benches:
         self._client = client
         self._started: list[Bench] = []
 
-    def __call__(self, out: Path, *arguments: str, plain: bool = False, command: str = "strict") -> Bench:
-        self._started.append(Bench(out, *arguments, plain=plain, command=command))
+    def __call__(
+        self,
+        out: Path,
+        *arguments: str,
+        plain: bool = False,
+        command: str = "strict",
+        program: Sequence[str] = (BENCH,),
+    ) -> Bench:
+        self._started.append(Bench(out, *arguments, plain=plain, command=command, program=program))
         return self._started[-1]
 
     def close(self) -> None:

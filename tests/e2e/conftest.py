@@ -20,7 +20,8 @@ __all__ = ["docker_client"]
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "vllm-cpu"
 SWITCH = "B70_BENCH_E2E"
-SIMULATED = "b70-bench-e2e-test:simulated"
+SIMULATED = f"b70-bench-e2e-test:simulated-{os.getpid()}"
+"""Of this run alone: another one on this host may end, and remove its image, before this one does"""
 START_S = 300.0
 """A real server is ready after 60 to 100 s on two idle cores."""
 
@@ -96,6 +97,8 @@ class QuickLane:
     folder: Path
     image: str
     prompts: int = 5
+    name: str = "sim-docker"
+    """Of its launcher, and so in the name of its campaigns"""
 
     def __call__(self, *server: str, step_us: int = 1000) -> list[str]:
         """The options that use it; ``server`` are arguments of its servers, ``step_us`` the time of a decode step."""
@@ -108,7 +111,7 @@ class QuickLane:
         )
         arguments = ["--step-us", str(step_us), "--ttft-ms", "2", *server]
         (self.folder / "lane.toml").write_text(
-            'schema = 1\nname = "sim-docker"\ntitle = "Simulated server in a container"\nengine = "docker"\n'
+            f'schema = 1\nname = "{self.name}"\ntitle = "Simulated server in a container"\nengine = "docker"\n'
             'engines = ["docker"]\nimages = ["sim"]\nserved_model_name = "sim"\ntensor_parallel = [1]\n'
             'mtp_depths = [0, 1, 2, 3]\nspeculative_method = "mtp"\ncanaries = "chat"\ndev_mode = true\n'
             f"arguments = {json.dumps(arguments)}\n[model]\ndirectory_needed = false\n"

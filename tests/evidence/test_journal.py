@@ -39,7 +39,7 @@ def test_any_prefix_loads_as_the_whole_lines_in_it(tmp_path: Path, cut: int) -> 
     (tmp_path / journal.NAME).write_bytes(kept)
     lines = kept.count(b"\n")
     if lines == 0:
-        with pytest.raises(EvidenceError, match="doesn't begin with the start of a campaign"):
+        with pytest.raises(EvidenceError, match=r"has no whole line: nothing was recorded before .*; start anew"):
             journal.load(tmp_path)
     else:
         assert journal.load(tmp_path) == [START, ATTEMPT, ENDED][:lines]
@@ -68,7 +68,9 @@ def test_line_that_is_none(tmp_path: Path, line: str, words: str) -> None:
 def test_journal_that_is_absent_too_large_or_without_a_start(tmp_path: Path) -> None:
     with pytest.raises(EvidenceError, match=f"{tmp_path.name} has no journal.jsonl; give the directory of a campaign"):
         journal.load(tmp_path)
-    written(tmp_path, ATTEMPT)
+    with pytest.raises(BenchError, match=r"^journal.jsonl can't be written \(No such file or directory\); its dir"):
+        journal.append(tmp_path, ATTEMPT)
+    (tmp_path / journal.NAME).write_text(ATTEMPT.model_dump_json(exclude_defaults=True) + "\n")
     with pytest.raises(EvidenceError, match="doesn't begin with the start of a campaign"):
         journal.load(tmp_path)
     with (tmp_path / journal.NAME).open("wb") as file:

@@ -161,7 +161,8 @@ def test_53_to_56_a_rung_of_a_server_that_throttles(tmp_path: Path) -> None:
     with engine(throttled()) as server:
         bench("ladder", *ATTACH, server.url, "--rungs", str(USERS), "--passes", "1", cwd=tmp_path)
     assert verify(campaign_of(tmp_path)).problems == []
-    assert server.at_once == server.peak == USERS, "all of them arrived, and not one more"
+    assert server.at_once == USERS, "all of them arrived, and not one more"
+    assert server.peak - USERS in (0, 1), "beside them at most one connection that looks at /metrics"
     evidence = evidence_of(campaign_of(tmp_path))
     (batch,) = evidence["attempts"][0]["batches"]
     requests = batch["requests"]

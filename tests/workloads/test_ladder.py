@@ -10,9 +10,13 @@ from hypothesis import strategies as st
 
 from harness.errors import UsageError
 from harness.suites import load_suite
+from harness.wire.capture import MAX_READS, MAX_TOTAL
 from harness.workloads.ladder import (
     DEFAULT_RUNGS,
+    EVENT_BYTES,
+    EVENTS,
     MAX_TOKENS,
+    check_passes,
     ladder_body,
     ladder_request_id,
     parse_rungs,
@@ -26,6 +30,33 @@ ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared"
 OURS = str(ROOT / "suites" / "ladder-v1.json")
 CONTEXT = 256
+
+
+RUNGS = st.sets(st.integers(1, 128), min_size=1, max_size=12).map(lambda found: tuple(sorted(found)))
+
+
+@given(RUNGS, st.integers(1, 1000))
+def test_what_passes_the_check_fits_into_a_capture_that_loads(rungs: tuple[int, ...], passes: int) -> None:
+    answers = max(rungs) + (passes + 1) * sum(rungs)
+    fits = answers * EVENTS <= MAX_READS and answers * EVENTS * EVENT_BYTES <= MAX_TOTAL
+    if fits:
+        check_passes(rungs, passes)
+    else:
+        with pytest.raises(UsageError, match=r"more than one capture holds; ask for (at most [1-9]|fewer rungs)"):
+            check_passes(rungs, passes)
+
+
+def test_too_many_passes_are_refused_with_the_number_that_can_be_had() -> None:
+    high = (1, 2, 4, 8, 16, 32, 64, 128)
+    with pytest.raises(UsageError) as refused:
+        check_passes(high, 200)
+    most = int(str(refused.value).split("at most ")[1].split()[0])
+    assert str(refused.value) == (
+        f"200 passes over 255 users are more than one capture holds; ask for at most {most} passes, or for fewer rungs"
+    )
+    check_passes(high, most)
+    assert most > 50
+    check_passes((1,), 1000)
 
 
 def lab_suite(name: str) -> str:
