@@ -1,6 +1,6 @@
 /* A server without a model: token events on a known schedule, to measure a benchmark client against.
  *
- *   source [--port N] [--ttft-us N] [--gap-us N] [--ids-per-event N]
+ *   source [--port N] [--ttft-us N] [--gap-us N] [--ids-per-event N] [--ledger FILE]
  *
  * Prints "listening on PORT SCHEDULING" once it answers (port 0, the default, takes a free one). It serves 127.0.0.1
  * only. Where the system lets it, it runs with real-time priority.
@@ -10,6 +10,13 @@
  * the request's last byte was read; gap 0 means as fast as the socket takes it, the streams in turn. "created_ns" is
  * CLOCK_REALTIME just before the write of that event, so that every time a client reports has its truth beside it.
  * Id number n of a stream is (n * 31 + 7) % 997: a lost, doubled or moved event shows.
+ *
+ * A request may ask for a stream of its own kind, in its body: "source_gap_us"; "source_pause_every" and
+ * "source_pause_us", a pause after each so many events; "source_write_bytes", at most so many bytes a write, the streams
+ * in turn after each.
+ *
+ * With a ledger, each streamed answer leaves one line when its connection ends, written before the close that a client
+ * waits for: serial, ids asked for, ids sent, events sent, bytes the kernel took, writes, 1 if the answer was whole.
  *
  * One thread, epoll, TCP_NODELAY. Streams that are due wait in a heap, streams whose socket is full outside of it. */
 #define _GNU_SOURCE
@@ -34,7 +41,10 @@ struct stream {
   int fd, chat, streaming, closing;
   long tokens, sent;    /* ids asked for, ids written */
   long serial;          /* of the request, for its stream id */
-  int64_t due;          /* CLOCK_MONOTONIC, ns, of the next event */
+  long write_bytes, pause_every, events, writes, bytes;
+  int64_t gap, pause;   /* ns */
+  int64_t next;         /* CLOCK_MONOTONIC, ns, of the next event */
+  int64_t due;          /* the same, or earlier when bytes of the last one are left: the stream's place in the heap */
   int heap_at;          /* place in the heap, -1 outside */
   int watches_out;      /* EPOLLOUT is asked for */
   size_t in_len, out_at, out_len;
@@ -44,6 +54,7 @@ struct stream {
 static int64_t ttft_ns = 50000000, gap_ns = 10000000;
 static long ids_per_event = 1, requests;
 static int poller, real_time;
+static FILE *ledger;
 static struct stream *heap[STREAMS];
 static int heap_len;
 
@@ -89,7 +100,17 @@ static void unschedule(struct stream *s) {
 
 /* ---- writing ---- */
 
+static void account(struct stream *s) {
+  if (ledger && s->serial) {
+    fprintf(ledger, "%ld %ld %ld %ld %ld %ld %d\n", s->serial, s->tokens, s->sent, s->events, s->bytes, s->writes,
+            s->sent == s->tokens && !s->out_len);
+    fflush(ledger);
+  }
+  s->serial = s->events = s->bytes = s->writes = 0;
+}
+
 static void end_stream(struct stream *s) {
+  account(s);
   unschedule(s);
   close(s->fd);
   free(s->in);
@@ -104,16 +125,27 @@ static void watch(struct stream *s, int out) {
   s->watches_out = out;
 }
 
-/* 1: all written, 0: the socket is full, -1: the peer is gone */
+/* 1: all written, 0: the socket is full or others are first, -1: the peer is gone */
 static int flush(struct stream *s) {
   while (s->out_at < s->out_len) {
-    ssize_t n = send(s->fd, s->out + s->out_at, s->out_len - s->out_at, MSG_NOSIGNAL);
+    size_t most = s->out_len - s->out_at;
+    if (s->write_bytes && most > (size_t)s->write_bytes) most = (size_t)s->write_bytes;
+    ssize_t n = send(s->fd, s->out + s->out_at, most, MSG_NOSIGNAL);
     if (n < 0) {
       if (errno != EAGAIN) return -1;
       watch(s, 1);
       return 0;
     }
     s->out_at += (size_t)n;
+    s->bytes += n;
+    s->writes++;
+    if (s->write_bytes && s->out_at < s->out_len) {
+      unschedule(s);
+      s->due = clock_ns(CLOCK_MONOTONIC);
+      schedule(s);
+      watch(s, 0);
+      return 0;
+    }
   }
   s->out_at = s->out_len = 0;
   watch(s, 0);
@@ -164,6 +196,7 @@ static void append_event(struct stream *s) {
   n += sprintf(body + n, "]}]}\n\n");
   append_chunk(s, body, (size_t)n);
   s->sent += count;
+  s->events++;
   if (!last) return;
   n = opening(s, body, 0);
   n += sprintf(body + n, "\"choices\":[],");
@@ -210,7 +243,13 @@ static const char *value_of(const char *json, const char *name) {
   return 0;
 }
 
+static long asked_for(const char *body, const char *name, long otherwise) {
+  const char *value = value_of(body, name);
+  return value ? atol(value) : otherwise;
+}
+
 static void begin_answer(struct stream *s, const char *head, const char *body) {
+  account(s);
   int completion = !strncmp(head, "POST /v1/completions ", 21);
   s->chat = !strncmp(head, "POST /v1/chat/completions ", 26);
   if (completion || s->chat) {
@@ -226,7 +265,11 @@ static void begin_answer(struct stream *s, const char *head, const char *body) {
       return;
     }
     s->streaming = 1;
-    s->due = clock_ns(CLOCK_MONOTONIC) + ttft_ns;
+    s->gap = asked_for(body, "source_gap_us", gap_ns / 1000) * 1000;
+    s->write_bytes = asked_for(body, "source_write_bytes", 0);
+    s->pause_every = asked_for(body, "source_pause_every", 0);
+    s->pause = asked_for(body, "source_pause_us", 0) * 1000;
+    s->due = s->next = clock_ns(CLOCK_MONOTONIC) + ttft_ns;
     s->out_len += (size_t)sprintf(s->out + s->out_len, "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n%stransfer-encoding: chunked\r\n\r\n",
                                   s->closing ? "connection: close\r\n" : "");
     schedule(s);
@@ -273,18 +316,27 @@ static int proceed(struct stream *s) {
   return r;
 }
 
-/* One due event. */
+/* Back into the heap, for the next event. */
+static void await_next(struct stream *s) {
+  s->due = s->next;
+  schedule(s);
+}
+
+/* One due event, or what is left of it. */
 static void step(struct stream *s) {
   unschedule(s);
-  append_event(s);
-  s->streaming = s->sent < s->tokens;
-  s->due += gap_ns ? gap_ns : 1; /* without a gap the one nanosecond makes the streams take turns */
+  if (!s->out_len) {
+    append_event(s);
+    s->streaming = s->sent < s->tokens;
+    s->next += s->gap ? s->gap : 1; /* without a gap the one nanosecond makes the streams take turns */
+    if (s->pause_every && s->events % s->pause_every == 0) s->next += s->pause;
+  }
   int r = proceed(s);
   if (r < 0 || (r && !s->streaming && (take_requests(s) < 0 || proceed(s) < 0))) {
     end_stream(s);
     return;
   }
-  if (r && s->streaming && s->heap_at < 0) schedule(s);
+  if (r && s->streaming && s->heap_at < 0) await_next(s);
 }
 
 static void on_ready(struct stream *s, uint32_t events) {
@@ -302,7 +354,7 @@ static void on_ready(struct stream *s, uint32_t events) {
     end_stream(s);
     return;
   }
-  if (r && s->streaming && s->heap_at < 0) schedule(s);
+  if (r && s->streaming && s->heap_at < 0) await_next(s);
 }
 
 static void accept_all(int listener) {
@@ -359,8 +411,13 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[i], "--ttft-us")) ttft_ns = number(value, 0, 600000000) * 1000;
     else if (!strcmp(argv[i], "--gap-us")) gap_ns = number(value, 0, 60000000) * 1000;
     else if (!strcmp(argv[i], "--ids-per-event")) ids_per_event = number(value, 1, MAX_IDS);
-    else {
-      fprintf(stderr, "source: unknown option %s; use --port --ttft-us --gap-us --ids-per-event\n", argv[i]);
+    else if (!strcmp(argv[i], "--ledger")) {
+      if (!(ledger = fopen(value, "a"))) {
+        perror("source: the ledger can't be written");
+        return 64;
+      }
+    } else {
+      fprintf(stderr, "source: unknown option %s; use --port --ttft-us --gap-us --ids-per-event --ledger\n", argv[i]);
       return 64;
     }
   }

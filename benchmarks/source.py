@@ -41,6 +41,32 @@ class Running:
     port: int
     scheduling: str
     """SCHED_RR where the system allows it, else normal"""
+    pid: int
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One line of a ledger: what the source says that it sent as one streamed answer."""
+
+    serial: int
+    """number of the request; the stream's id is cmpl- with it"""
+    tokens: int
+    """asked for"""
+    ids: int
+    events: int
+    """with ids"""
+    sent_bytes: int
+    """of head and body; the C source counts what the kernel took"""
+    writes: int
+    whole: bool
+
+
+def read_ledger(file: Path, start: int = 0) -> tuple[list[Sent], int]:
+    """The lines from byte ``start`` on, and where the next ones will start."""
+    data = file.read_bytes()[start:]
+    data = data[: data.rfind(b"\n") + 1]
+    rows = [[int(word) for word in line.split()] for line in data.splitlines()]
+    return [Sent(a, b, c, d, e, f, whole=bool(g)) for a, b, c, d, e, f, g in rows], start + len(data)
 
 
 def expected_ids(count: int) -> list[int]:
@@ -54,9 +80,11 @@ def compiler() -> str | None:
     return next((path for name in names if name and (path := shutil.which(name))), None)
 
 
-def build(directory: Path) -> Program:
-    """Compile ``source.c`` into ``directory``; the source in Python when that can't be done."""
+def build(directory: Path, *, python_asked: bool = False) -> Program:
+    """Compile ``source.c`` into ``directory``; the source in Python when that can't be done, or is asked for."""
     python = (sys.executable, str(FALLBACK))
+    if python_asked:
+        return Program(python, "Python")
     cc = compiler()
     if cc is None:
         return Program(python, "Python (no C compiler was found)")
@@ -69,23 +97,25 @@ def build(directory: Path) -> Program:
 
 
 @contextmanager
-def built() -> Iterator[Program]:
+def built(*, python_asked: bool = False) -> Iterator[Program]:
     """A program in a temporary directory."""
     with tempfile.TemporaryDirectory(prefix="token-source-") as directory:
-        yield build(Path(directory))
+        yield build(Path(directory), python_asked=python_asked)
 
 
 @contextmanager
-def serving(program: Program, schedule: Schedule) -> Iterator[Running]:
-    """A running source. Raises RuntimeError when it doesn't start."""
+def serving(program: Program, schedule: Schedule, ledger: Path | None = None) -> Iterator[Running]:
+    """A running source, which appends to ``ledger``. Raises RuntimeError when it doesn't start."""
     command = [*program.command, "--ttft-us", str(schedule.ttft_us), "--gap-us", str(schedule.gap_us)]
     command += ["--ids-per-event", str(schedule.ids_per_event)]
+    if ledger is not None:
+        command += ["--ledger", str(ledger)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             said = process.stdout.readline().split()
             if said[:2] != ["listening", "on"]:
                 raise RuntimeError(f"the token source ended with code {process.wait()}; its error stands above")
-            yield Running(int(said[2]), said[3])
+            yield Running(int(said[2]), said[3], process.pid)
         finally:
             process.kill()

@@ -1,0 +1,1 @@
+"""The parts of ``benchmarks/load.py``: what streams ask for, the process that is measured, the account, the rule."""
