@@ -18,6 +18,9 @@ A, B, C, D = "ABCD"
 ANSWERS = "tests/hostile/test_answers.py::"
 CAMPAIGNS = "tests/hostile/test_campaigns.py::"
 LOAD = "tests/hostile/test_load.py::"
+COMPILATIONS = "tests/hostile/test_compilations.py::"
+LOOKS = "tests/hostile/test_looks.py::"
+CANARY = "tests/hostile/test_stream_canary.py::"
 FUZZ = "tests/hostile/test_fuzz.py::"
 COMPLETION = "tests/wire/test_completion.py::"
 ENDINGS = "tests/wire/test_completion_endings.py::"
@@ -139,9 +142,11 @@ SECTIONS: dict[str, list[Case]] = {
         Case(
             18,
             "ids lost at the end; escapes cut by hand",
-            "invalid; a JSON parser alone reads, and the raw bytes are kept",
+            "invalid; where usage agrees, --stream-canary finds it; a JSON parser alone reads, the raw bytes are kept",
             (
                 ANSWERS + "test_15_18_an_id_missing_anywhere_is_invalid",
+                CANARY + "test_18_a_stream_that_loses_its_last_id_fails_the_canaries_and_no_other_gate",
+                CANARY + "test_18_an_answer_from_a_cache_is_no_proof",
                 ANSWERS + "test_18_escapes_are_read_by_a_json_parser_and_the_bytes_are_kept",
             ),
         ),
@@ -265,9 +270,13 @@ SECTIONS: dict[str, list[Case]] = {
         Case(
             41,
             "the first request pays a compilation",
-            "marked cold; centers are medians; open: compile lines inside of the window aren't counted",
+            "marked cold; centers are medians; what the log tells of compilations meanwhile is counted and shown",
             (
                 ANSWERS + "test_41_a_first_request_that_pays_a_compilation_is_marked_cold",
+                COMPILATIONS + "test_41_a_compilation_while_it_is_measured_is_counted_shown_and_the_row_is_cold",
+                COMPILATIONS + "test_41_a_ladder_says_in_which_pass_and_the_warm_up_takes_it",
+                COMPILATIONS + "test_41_a_line_whose_time_is_not_known_is_unknown",
+                "tests/launch/test_jit.py::test_41_every_wording_is_seen",
                 "tests/measure/test_ladder.py::test_published_rate_leaves_the_warm_up_out",
             ),
         ),
@@ -357,8 +366,13 @@ SECTIONS: dict[str, list[Case]] = {
         Case(
             56,
             "the server runs fewer at a time",
-            "tokens by wall; open: the peak of its running requests isn't shown",
-            (THROTTLE, LOAD + "test_56_a_throttled_batch_has_the_rate_of_its_tokens_over_its_wall"),
+            "tokens by wall; the peak of its running requests stands beside the rung, and is named",
+            (
+                THROTTLE,
+                LOAD + "test_56_a_throttled_batch_has_the_rate_of_its_tokens_over_its_wall",
+                LOOKS + "test_56_a_server_that_runs_four_of_sixteen_is_named_and_its_rate_is_tokens_by_wall",
+                LOOKS + "test_56_looks_are_few_and_keep_only_two_gauges",
+            ),
         ),
         Case(
             57,
