@@ -97,7 +97,9 @@ def test_any_flipped_byte_of_any_file_is_found_and_the_file_named(passed: Path, 
             path.write_bytes(data)
             found = verify(campaign)
             assert not found.ok, (name, offset)
-            assert any(name.rsplit("/", 1)[-1] in problem for problem in found.problems), (name, offset, found.problems)
+            # Of a flipped hash nobody can say whether it or its file is the one that was changed: both are named.
+            told = "manifest" if name == store.MANIFEST else name.rsplit("/", 1)[-1]
+            assert any(told in problem for problem in found.problems), (name, offset, found.problems)
         path.write_bytes(whole)
     assert verify(campaign).ok
 

@@ -523,3 +523,14 @@ def test_a_killed_writer_leaves_what_it_had_handed_over(tmp_path: Path) -> None:
     assert (item.ending, item.detail) == (Ending.INTERRUPTED, "the capture ends here")
     assert item.end_ns == item.user_ns[-1]
     assert item.clock_step_ns == 0
+
+
+def test_a_control_without_a_sync_is_on_the_disk_with_the_next_one(tmp_path: Path) -> None:
+    path = tmp_path / "c.zst"
+    writer = CaptureWriter(path, {"label": "a"})
+    before = path.stat().st_size
+    writer.control(Control("look", "/metrics", 1, 200, "running 8"), sync=False)
+    assert path.stat().st_size == before
+    writer.control(Control("health", "/health", 2, 200, "fine"))
+    assert [control.name for control in load_capture(path).controls] == ["look", "health"]
+    writer.close()
