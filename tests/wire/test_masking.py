@@ -6,14 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from harness import hidden
 from harness.errors import RecordError
 from harness.hidden import hide
+from harness.wire import capture as capture_module
 from harness.wire.capture import Capture, CaptureWriter, Control, Tag, load_capture
 from harness.wire.exchange import Exchange
 from harness.wire.masking import mask_capture
 from tests.wire.build import GOOD, chunked, exchange
+from tests.wire.test_capture_writer import disk_of, records
 
 SECRET = "zqSecret-of-a-test"
 STARS = "*" * len(SECRET)
@@ -36,11 +39,12 @@ def plain(**changes: object) -> Exchange:
     return replace(found, **changes)  # type: ignore[arg-type]
 
 
-def written(path: Path, exchanges: list[Exchange], control: Control) -> Capture:
+def written(path: Path, exchanges: list[Exchange], *controls: Control) -> Capture:
     writer = CaptureWriter(path, {"label": "x"})
     for number, item in enumerate(exchanges):
         writer.whole(Tag("suite", f"p{number}"), item)
-    writer.control(control)
+    for control in controls:
+        writer.control(control)
     writer.close()
     return load_capture(path)
 
@@ -61,13 +65,14 @@ def test_a_secret_goes_from_wherever_it_stands(place: str, tmp_path: Path) -> No
     path = tmp_path / "capture.jsonl.zst"
     told, control = PLACES[place](SECRET)
     other = plain(data=b"\xff" + plain().data[1:])  # not UTF-8, and so written otherwise
-    before = written(path, [exchange(chunked(GOOD)), told, other], control)
+    before = written(path, [exchange(chunked(GOOD)), told, other], CONTROL, control)
     assert SECRET in repr(before)
     assert mask_capture(path)
     found, control = PLACES[place](STARS)
-    assert load_capture(path) == written(tmp_path / "stars", [exchange(chunked(GOOD)), found, other], control)
+    assert load_capture(path) == written(tmp_path / "stars", [exchange(chunked(GOOD)), found, other], CONTROL, control)
     assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith(".")] == []
-    assert not mask_capture(path), "once is enough"
+    assert zstandard.get_frame_parameters(path.read_bytes()).has_checksum
+    assert mask_capture(path) is False, "once is enough"
 
 
 @pytest.mark.parametrize("place", ["request", "answer", "body of a control answer", "error of a control answer"])
@@ -81,7 +86,7 @@ def test_a_path_of_this_host_goes_too(place: str, tmp_path: Path) -> None:
 
 
 def test_where_there_is_nothing_there_is_nothing_to_do(tmp_path: Path) -> None:
-    assert not mask_capture(tmp_path / "capture.jsonl.zst")
+    assert mask_capture(tmp_path / "capture.jsonl.zst") is False
     (tmp_path / "capture.jsonl.zst").touch()
     assert not mask_capture(tmp_path / "capture.jsonl.zst")
     assert not mask_capture(tmp_path)
@@ -109,3 +114,32 @@ def test_a_capture_that_was_cut_short_is_masked_as_far_as_it_goes(tmp_path: Path
     found = load_capture(path)
     assert found.exchanges[0][1].data == told.data.replace(SECRET.encode(), STARS.encode())
     writer.close()
+
+
+def test_a_disk_that_is_full_leaves_the_capture_and_nothing_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "capture.jsonl.zst"
+    told, control = PLACES["answer"](SECRET)
+    written(path, [told], control)
+    kept = path.read_bytes()
+    with disk_of(100), pytest.raises(RecordError, match=r"capture\.jsonl\.zst can't be written \(File too large\)"):
+        mask_capture(path)
+    assert path.read_bytes() == kept and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("reads", [1, 2, 32 * 1024])
+def test_a_secret_that_reads_cut_goes_from_every_line(
+    reads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also inside a character: such a line is base64 before, and must not be beside its text afterwards."""
+    monkeypatch.setattr(capture_module, "RECORD_READS", reads)
+    secret = "zqS\u00e9cret"
+    hide([secret])
+    path = tmp_path / "capture.jsonl.zst"
+    told = exchange([b"a", b"zqS\xc3", b"\xa9cr", b"et and more", b"!"])
+    written(path, [told, told])
+    assert mask_capture(path)
+    stars = b"a" + b"*" * len(secret.encode()) + b" and more!"
+    assert [found.data for _, found in load_capture(path).exchanges] == [stars, stars]
+    lines = [record for record in records(path) if record["kind"] == "reads"]
+    assert all("text" in record and "base64" not in record for record in lines)
+    assert len(lines) == 2 * -(-5 // reads)

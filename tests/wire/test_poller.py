@@ -75,6 +75,7 @@ def test_unregistered_sockets_are_forgotten(poller: Poller[str], pair: Pair) -> 
     poller.unregister(near)
     poller.unregister(near)
     assert poller.ready(0) == []
+    assert (poller.owners, poller._waits) == ({}, {})
     poller.register(near, IN, "again")
     assert seen(poller, 10) == [("again", IN)]
 
