@@ -247,6 +247,31 @@ def test_short(faulty: Callable, healthy: Sim) -> None:
         assert sim.metrics()["vllm:generation_tokens_total"] == 61
 
 
+def test_loses_end_is_of_streams_that_stop_alone(faulty: Callable, healthy: Sim) -> None:
+    with faulty("loses-end", "--fault", "short:60") as sim:
+        answer = sim.stream(A)
+        assert answer.ids == healthy.stream(A).ids[:59]
+        assert (answer.finish, answer.usage["completion_tokens"], answer.data[-1]) == ("stop", 59, "[DONE]")
+        assert sim.metrics()["vllm:generation_tokens_total"] == 60
+        cut = sim.stream(A, max_tokens=30)
+        assert (len(cut.ids), cut.finish) == (30, "length")
+        body = {"model": "simulated", "prompt": A, "max_tokens": 512, "temperature": 0, "return_token_ids": True}
+        whole = sim.post("/v1/completions", body)[1]["choices"][0]
+        assert whole["token_ids"][:59] == answer.ids and len(whole["token_ids"]) == 60
+
+
+def test_jit_delays_the_first_request_of_each_batch_size_and_says_so(faulty: Callable) -> None:
+    with faulty("jit:800") as sim:
+        took = []
+        for _ in range(2):
+            began = time.monotonic()
+            sim.stream(A, max_tokens=2)
+            took.append(time.monotonic() - began)
+        assert took[0] > 0.8 > took[1]
+        log = sim.log
+        assert log.count("Triton kernel JIT compilation during inference: simulated_kernel_b1. ") == 1
+
+
 def test_left_open(faulty: Callable, healthy: Sim) -> None:
     with faulty("left-open") as sim:
         answer = sim.stream(A, timeout=0.5)
