@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.errors import UsageError
 from harness.publish.campaigns import open_any
 from harness.publish.family_cells import coverage, dimensions, views
 from harness.publish.family_claims import claims
@@ -44,6 +45,8 @@ class Promotion:
 
 def load(path: Path) -> bytes:
     """The bytes of a family file, known to be one. Raises UsageError."""
+    if not path.exists():
+        raise UsageError(f"{path.name} is not a file; give a family file, or write one with --new")
     data = read_given(path, MAX_BYTES, "family file", "give a family file, or write one with --new")
     checked(read(data, path.name)[1].value, path.name)
     return data
