@@ -87,7 +87,7 @@ def parse_json(data: bytes, refuse: Callable[[str], NoReturn]) -> Any:
     """
     try:
         text = data.decode()
-        value = json.loads(text, parse_constant=_constant, parse_float=_finite, object_pairs_hook=_once)
+        value = strict_json(text)
         if "\\ud" in text.lower():
             json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -105,8 +105,13 @@ def parse_json(data: bytes, refuse: Callable[[str], NoReturn]) -> Any:
     return value
 
 
+def strict_json(text: str) -> Any:
+    """JSON without NaN, numbers beyond a double and keys that stand twice. Raises ValueError and RecursionError."""
+    return json.loads(text, parse_constant=_constant, parse_float=_finite, object_pairs_hook=_once)
+
+
 def _constant(literal: str) -> NoReturn:
-    raise ValueError(f"{literal} is not a JSON number")
+    raise ValueError(f"{literal} is no JSON")
 
 
 def _finite(literal: str) -> float:

@@ -1,13 +1,13 @@
 """JSON text that is edited in place: what doesn't change keeps its bytes, and what does takes the file's own style."""
 
 import json
-import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from harness.errors import UsageError
+from harness.strangers import strict_json
 
 MAX_BYTES = 8 * 1024 * 1024
 """Larger family files are refused; the seed has 10 KiB"""
@@ -46,32 +46,13 @@ def read(data: bytes, name: str) -> tuple[str, Node]:
         raise UsageError(f"{name} is larger than {MAX_BYTES >> 20} MiB; give a family file")
     try:
         text = data.decode("utf-8")
-        value = json.loads(text, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_once)
+        value = strict_json(text)
         json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair can't be printed
         return text, _node(text, _space(text, 0))
     except RecursionError:
         raise UsageError(f"{name} nests too deeply; give a family file") from None
     except ValueError as error:
         raise UsageError(f"{name} is not JSON ({str(error)[:160]}); correct it, or give another family file") from None
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
-
-
-def _finite(word: str) -> float:
-    number = float(word)
-    if not math.isfinite(number):
-        raise ValueError(f"{word[:40]} is too large")
-    return number
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)[:60]!r} stands twice")
-    return found
 
 
 def _space(text: str, at: int) -> int:

@@ -1,7 +1,6 @@
 """A stranger's JSON → plain values: bounded, strict, every refusal one sentence. No value of it is trusted."""
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any, NoReturn
 
 from harness.data import shown
 from harness.errors import UsageError
+from harness.strangers import strict_json
 
 MAX_BYTES = 64 << 20
 """of one file"""
@@ -40,7 +40,7 @@ def parse(name: str, raw: bytes) -> Any:
         _refuse(name, f"it is larger than {MAX_BYTES >> 20} MiB")
     try:
         text = raw.decode("utf-8-sig")
-        data = json.loads(text, parse_constant=_constant, parse_float=_finite, object_pairs_hook=_pairs)
+        data = strict_json(text)
     except UnicodeDecodeError as error:
         _refuse(name, f"byte {error.start} is not UTF-8")
     except json.JSONDecodeError as error:
@@ -56,26 +56,6 @@ def parse(name: str, raw: bytes) -> Any:
 
 def _refuse(name: str, why: str) -> NoReturn:
     raise UsageError(f"{shown(name)} can't be imported because {why}; get the original file, or leave it out")
-
-
-def _constant(literal: str) -> NoReturn:
-    raise ValueError(f"{literal} is not a JSON number")
-
-
-def _finite(literal: str) -> float:
-    value = float(literal)
-    if not math.isfinite(value):
-        raise ValueError(f"{literal[:20]} is too large a number")
-    return value
-
-
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {twice[:40]} stands twice in one object")
-    return found
 
 
 def _exceeds(data: Any) -> str:
