@@ -1,9 +1,7 @@
 """What the end-to-end tests stand on: real vLLM where it is asked for, and a quick server in a real container."""
 
-import io
 import json
 import os
-import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +12,7 @@ import pytest
 import harness
 from harness.data import find
 from tests.e2e.bench import Bench, Benches
-from tests.launch.conftest import BASE, docker_client
+from tests.launch.conftest import BASE, build_image, docker_client
 
 __all__ = ["docker_client"]
 
@@ -77,15 +75,8 @@ def simulated_image(docker_client: Any) -> Iterator[str]:
         f"FROM {BASE}\nCOPY harness /app/harness\nWORKDIR /app\n"
         'LABEL bench.test=simulated\nENTRYPOINT ["python3", "-m", "harness.simulated"]\n'
     )
-    context = io.BytesIO()
-    with tarfile.open(fileobj=context, mode="w") as tar:
-        info = tarfile.TarInfo("Dockerfile")
-        info.size = len(dockerfile)
-        tar.addfile(info, io.BytesIO(dockerfile.encode()))
-        for path in [*package.glob("*.py"), *(package / "simulated").glob("*.py")]:
-            tar.add(path, f"harness/{path.relative_to(package)}")
-    context.seek(0)
-    docker_client.images.build(fileobj=context, custom_context=True, tag=SIMULATED, rm=True)
+    paths = [*package.glob("*.py"), *(package / "simulated").glob("*.py")]
+    build_image(docker_client, SIMULATED, dockerfile, {f"harness/{path.relative_to(package)}": path for path in paths})
     yield SIMULATED
     docker_client.images.remove(SIMULATED, force=True)
 

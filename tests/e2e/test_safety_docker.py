@@ -12,7 +12,6 @@ import os
 import re
 import socket
 import subprocess
-import tarfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -28,6 +27,7 @@ from harness.launch.docker import list_ours, remove_ours
 from tests import recorded
 from tests.e2e.bench import BENCH
 from tests.e2e.conftest import QuickLane
+from tests.launch.conftest import build_image
 
 pytestmark = pytest.mark.docker
 
@@ -198,14 +198,7 @@ def build(client: Any, base: str) -> None:
         f'LABEL bench.leaky=simulated some.token={LABEL} html="{SCRIPT}"\n'
         'ENTRYPOINT ["python3", "/app/leaky_server.py"]\n'
     )
-    context = io.BytesIO()
-    with tarfile.open(fileobj=context, mode="w") as tar:
-        info = tarfile.TarInfo("Dockerfile")
-        info.size = len(dockerfile)
-        tar.addfile(info, io.BytesIO(dockerfile.encode()))
-        tar.add(LEAKY, LEAKY.name)
-    context.seek(0)
-    client.images.build(fileobj=context, custom_context=True, tag=IMAGE, rm=True)
+    build_image(client, IMAGE, dockerfile, {LEAKY.name: LEAKY})
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from harness.wire.sse import Event, SseDecoder, SseError
 from harness.wire.transport import Clock, Deadlines, SocketTransport
 from harness.wire.workers import Spread, _receive, _work
 from tests.wire.build import DONE, GOOD, HEAD, chunk, chunked, event, exchange, parse, usage
-from tests.wire.scripted import request, send, serving
+from tests.wire.scripted import Handed, request, send, serving
 
 # platforms and schedulers
 
@@ -165,18 +165,6 @@ def test_more_exchanges_or_reads_than_a_campaign_has_are_refused(
 
 
 # a connection that stands when its time is already over
-
-
-class Handed:
-    """What httpx hands to a trace: something that has a socket."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-
-    def get_extra_info(self, name: str) -> Any:
-        """The socket."""
-        assert name == "socket"
-        return self._sock
 
 
 def test_a_connection_that_stands_after_its_time_is_shut_at_once() -> None:

@@ -6,7 +6,7 @@ import tarfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -102,20 +102,26 @@ def docker_client() -> Iterator[Any]:
     client.close()
 
 
+def build_image(client: Any, tag: str, dockerfile: str, files: Mapping[str, Path]) -> None:
+    """An image from a context that holds nothing but ``files``, by their names in it."""
+    context = io.BytesIO()
+    with tarfile.open(fileobj=context, mode="w") as tar:
+        info = tarfile.TarInfo("Dockerfile")
+        info.size = len(dockerfile)
+        tar.addfile(info, io.BytesIO(dockerfile.encode()))
+        for name, path in files.items():
+            tar.add(path, name)
+    context.seek(0)
+    client.images.build(fileobj=context, custom_context=True, tag=tag, rm=True)
+
+
 @pytest.fixture(scope="session")
 def tiny_image(docker_client: Any) -> Iterator[Image]:
     dockerfile = (
         f"FROM {BASE}\nCOPY server.py /server.py\nENV IMAGE_KNOB=1\n"
         'LABEL bench.test=tiny\nHEALTHCHECK CMD ["false"]\nENTRYPOINT ["python3", "/server.py"]\n'
     )
-    context = io.BytesIO()
-    with tarfile.open(fileobj=context, mode="w") as tar:
-        for name, data in (("Dockerfile", dockerfile.encode()), ("server.py", SERVER.read_bytes())):
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    context.seek(0)
-    docker_client.images.build(fileobj=context, custom_context=True, tag=TAG, rm=True)
+    build_image(docker_client, TAG, dockerfile, {"server.py": SERVER})
     yield Image(
         schema=1,
         name="tiny",

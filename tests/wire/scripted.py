@@ -196,3 +196,15 @@ class Told(NoSink):
     def drain(self, exchange: Any, number: int) -> None:
         if self.marker in exchange.data:
             self.seen.set()
+
+
+class Handed:
+    """What httpx hands to a trace: something that has a socket."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    def get_extra_info(self, name: str) -> Any:
+        """The socket."""
+        assert name == "socket"
+        return self._sock

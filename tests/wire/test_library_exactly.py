@@ -14,7 +14,7 @@ from harness.wire.exchange import Ending, Exchange
 from harness.wire.library import LibraryTransport, _ending, _Watch
 from harness.wire.transport import Clock, Deadlines, NoSink
 from tests.wire.build import DONE, GOOD, chunked, exchange, until_close
-from tests.wire.scripted import Told, act, request, send, serving, wait
+from tests.wire.scripted import Handed, Told, act, request, send, serving, wait
 from tests.wire.test_library import ask, consistent
 
 
@@ -140,18 +140,6 @@ def test_each_error_of_the_library_is_one_ending(error: httpx.HTTPError, known: 
     for name, value in known.items():
         setattr(bare, name, value)
     assert _ending(error, bare) is ending
-
-
-class Handed:
-    """What httpx hands to a trace: something that has a socket."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-
-    def get_extra_info(self, name: str) -> Any:
-        """The socket."""
-        assert name == "socket"
-        return self._sock
 
 
 def test_times_are_of_the_first_connection_and_the_last_request() -> None:
