@@ -55,14 +55,14 @@ def clean(
         client = connect()
         try:
             for directory in ours:
-                if (directory / CACHES).is_dir() and _engine(directory) == "docker":
+                if (directory / CACHES).is_dir() and _may_have_containers(directory):
                     wait_for_late(client, directory.name, directory / CACHES)
             items += _containers(client, out, only, dry_run, progress)
         finally:
             client.close()
     except LaunchError as error:
         # Whether a container of theirs is left is unknown, which is never said to be clean.
-        may_be_left = any(_engine(directory) == "docker" for directory in ours)
+        may_be_left = any(_may_have_containers(directory) for directory in ours)
         items.append(Item("containers", "", "stuck" if may_be_left else "kept", str(error)))
         docker = False
     still = {item.campaign for item in items if item.state in ("kept", "stuck")}
@@ -145,7 +145,7 @@ def _files(directory: Path, still: set[str], *, docker: bool, dry_run: bool) -> 
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return [Item(what, name, "kept", "its campaign directory is in use")]
-        if name in still or (not docker and _engine(directory) == "docker"):
+        if name in still or (not docker and _may_have_containers(directory)):
             return [Item(what, name, "kept", "a container of this campaign may still write there")]
         if empty and not _never_began(directory):  # it has begun before its lock was taken here
             return []
@@ -164,10 +164,12 @@ def _files(directory: Path, still: set[str], *, docker: bool, dry_run: bool) -> 
         os.close(handle)
 
 
-def _engine(directory: Path) -> str:
-    """Which engine the campaign has; docker where that can't be told, which is the careful answer."""
+def _may_have_containers(directory: Path) -> bool:
+    """Whether its servers are containers; yes where that can't be told, and no before its journal has a line."""
+    if _never_began(directory):
+        return False
     try:
         start = journal.load(directory)[0].start or {}
-        return str(start["plan"]["engine"])
+        return bool(start["plan"]["engine"] == "docker")
     except (EvidenceError, LookupError, TypeError):
-        return "docker"
+        return True
