@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 # Threads of a library would not come through a fork.
 os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -32,7 +33,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("modules", nargs="*", metavar="MODULE", help="wire.sse, …; all when left out")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--record", type=Path, help="file for one JSON line for each mutant")
-    parser.add_argument("--line", default="", help="only mutants of lines with these words")
+    parser.add_argument("--resume", action="store_true", help="leave out what the record holds already")
     options = parser.parse_args(words)
     os.chdir(ROOT)
     modules = [f"harness.{name.removeprefix('harness.')}" for name in options.modules] or sorted(TESTS)
@@ -46,14 +47,28 @@ def main(words: Sequence[str] | None = None) -> int:
     settings.load_profile("mutation")
     with tempfile.TemporaryDirectory() as room:
         record = options.record or Path(room) / "record.jsonl"
-        record.write_text("")
-        workers = [_worker(modules, record, number, options.jobs, options.line) for number in range(options.jobs)]
+        if not (options.resume and record.is_file()):
+            record.write_text("")
+        tried = {_name(item) for item in _read(record)}
+        workers = [_worker(modules, record, tried, number, options.jobs) for number in range(options.jobs)]
         ended = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in workers]
-        found = [json.loads(line) for line in record.read_text().splitlines()]
+        found = _read(record)
     return max([_tell(modules, found), *map(abs, ended)])
 
 
-def _worker(modules: Sequence[str], record: Path, number: int, jobs: int, words: str) -> int:
+Item = dict[str, Any]
+Name = tuple[str, str, str, int]
+
+
+def _read(record: Path) -> list[Item]:
+    return [json.loads(line) for line in record.read_text().splitlines()]
+
+
+def _name(item: Item) -> Name:
+    return item["module"], item["line"], item["change"], item["nth"]
+
+
+def _worker(modules: Sequence[str], record: Path, tried: set[Name], number: int, jobs: int) -> int:
     """The process of one worker, which has every ``jobs``-th mutant."""
     if pid := os.fork():
         return pid
@@ -62,7 +77,8 @@ def _worker(modules: Sequence[str], record: Path, number: int, jobs: int, words:
         with record.open("a", buffering=1) as file:
             for module in modules:
                 began, source = time.monotonic(), path_of(module).read_text()
-                mine = [mutant for mutant in mutants(source) if words in mutant.line][number::jobs]
+                left = [mutant for mutant in mutants(source) if (module, *mutant.key) not in tried]
+                mine = left[number::jobs]
 
                 def report(mutant: Mutant, seen: Seen, module: str = module) -> None:
                     end = "survived" if seen.code == 0 else "hung" if seen.code is None else "killed"
@@ -80,11 +96,11 @@ def _worker(modules: Sequence[str], record: Path, number: int, jobs: int, words:
         os._exit(code)
 
 
-def _tell(modules: Sequence[str], found: Sequence[dict[str, object]]) -> int:
+def _tell(modules: Sequence[str], found: Sequence[Item]) -> int:
     explained, news = load(), 0
     ends: Counter[str] = Counter()
     for module in modules:
-        mine = {(item["line"], item["change"], item["nth"]): item for item in found if item["module"] == module}
+        mine = {_name(item)[1:]: item for item in found if item["module"] == module}
         known, present = explained.get(module, {}), mutants(path_of(module).read_text())
         here = Counter(str(item["end"]) for item in mine.values())
         survivors = [mutant for mutant in present if mine.get(mutant.key, {}).get("end") == "survived"]

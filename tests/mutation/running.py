@@ -193,7 +193,8 @@ def _watch(pid: int, told: int, expected: dict[str, float]) -> Seen:
             continue
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
-            seen.code = os.waitstatus_to_exitcode(status)
+            code = os.waitstatus_to_exitcode(status)
+            seen.code = None if code == -signal.SIGXCPU else code
             return seen
         if now - since > LEAST_S + PATIENCE * expected.get(seen.test, UNKNOWN_S):
             os.killpg(pid, signal.SIGKILL)

@@ -1,5 +1,6 @@
 """The library transport, where hardly a server leads: what is sent, what is counted, and a signal in mid-read."""
 
+import itertools
 import socket
 import ssl
 import threading
@@ -14,7 +15,7 @@ from harness.wire.exchange import Ending, Exchange
 from harness.wire.library import LibraryTransport, _ending, _Watch
 from harness.wire.transport import Clock, Deadlines, NoSink
 from tests.wire.build import DONE, GOOD, chunked, exchange, until_close
-from tests.wire.scripted import Handed, Told, act, request, send, serving, wait
+from tests.wire.scripted import Handed, Told, act, hold, request, send, serving, wait
 from tests.wire.test_library import ask, consistent
 
 
@@ -104,19 +105,26 @@ def test_a_guess_that_was_wrong_ends_nothing_later(monkeypatch: pytest.MonkeyPat
     assert (found.ending, found.data) == (Ending.CLOSED, b"".join([*GOOD, *GOOD[:2]]))
 
 
-def test_the_sink_is_called_no_more_often_than_was_asked() -> None:
-    calls: list[int] = []
+@pytest.mark.parametrize(("drain_s", "calls"), [(0.0, [1, 2, 3, 4, 5, 6, 7, 8]), (3.0, [1, 4, 7]), (60.0, [1])])
+def test_the_sink_is_called_as_often_as_was_asked(drain_s: float, calls: list[int]) -> None:
+    """By a clock that goes on by a second at each look."""
+    looks, sizes = itertools.count(), list[int]()
 
     class Counting(NoSink):
         def drain(self, exchange: Exchange, number: int) -> None:
-            calls.append(len(exchange.data))
+            sizes.append(len(exchange.data))
 
-    for drain_s, most in ((3600.0, 1), (0.0, 5)):
-        calls.clear()
-        with serving([request, *[send(write) for write in until_close(GOOD)]]) as server:
-            transport = LibraryTransport(sink=Counting(), drain_s=drain_s)
-            transport.exchange(server.request(), url=f"http://127.0.0.1:{server.port}/")
-        assert 1 <= len(calls) <= most and calls == sorted(calls)
+    with serving([request, send(b"".join(chunked([b"x"] * 8)))]) as server:
+        clock = Clock(mono_ns=lambda: next(looks) * 1_000_000_000)
+        transport = LibraryTransport(sink=Counting(), clock=clock, drain_s=drain_s)
+        found = transport.exchange(server.request(), url=f"http://127.0.0.1:{server.port}/")
+    assert (found.data, sizes) == (b"x" * 8, calls)
+
+
+def test_an_answer_of_done_alone_is_an_end_too() -> None:
+    with serving([request, send(b"".join(until_close([DONE]))), hold]) as server:
+        found = ask(server, deadlines=Deadlines(idle_s=15.0))
+    assert (found.ending, found.detail) == (Ending.DONE, "the server kept the connection open")
 
 
 ENDINGS: list[tuple[httpx.HTTPError, dict[str, Any], Ending]] = [

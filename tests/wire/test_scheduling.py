@@ -18,17 +18,19 @@ def allowed() -> bool:
     return True
 
 
-@pytest.mark.parametrize("name", ["SCHED_OTHER", "SCHED_BATCH"])
-def test_a_thread_is_real_time_within_and_what_it_was_afterwards(name: str) -> None:
+@pytest.mark.parametrize(("name", "priority"), [("SCHED_OTHER", 0), ("SCHED_BATCH", 0), ("SCHED_RR", 2)])
+def test_a_thread_is_real_time_within_and_what_it_was_afterwards(name: str, priority: int) -> None:
     at_first, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
     try:
         realtime = allowed()
-        os.sched_setscheduler(0, getattr(os, name), os.sched_param(0))
+        if priority and not realtime:
+            pytest.skip("this user may not be scheduled in real time")
+        os.sched_setscheduler(0, getattr(os, name), os.sched_param(priority))
         with prompt_wakeups() as obtained:
             assert obtained == (REALTIME if realtime else NORMAL)
             assert (os.sched_getscheduler(0) == os.SCHED_RR) is realtime
             assert not gc.isenabled()
-        assert os.sched_getscheduler(0) == getattr(os, name)
+        assert (os.sched_getscheduler(0), os.sched_getparam(0).sched_priority) == (getattr(os, name), priority)
         assert gc.isenabled()
     finally:
         os.sched_setscheduler(0, at_first, parameters)
