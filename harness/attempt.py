@@ -144,6 +144,13 @@ class Attempt:
                 f"{self.plan.label}: the kernel log has a fault of the cards since the campaign began ({said}), so no "
                 "further server is started; start anew, which probes the cards first"
             )
+        with self._around.guard.listening():
+            record = self._record.host = self._around.host.memory(record, self._stage)
+        if record.memory is not None and record.memory.held:
+            raise LaunchError(
+                f"{self.plan.label}: {record.memory.held[0]} after {record.memory.waited_s:.0f} s, so no server is "
+                "started beside it; end what holds it (bench clean removes what is left of ours), then resume"
+            )
         self._telemetry = self._around.host.telemetry(self._folder / store.TELEMETRY)
         if self._telemetry is not None:
             self._telemetry.start()

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from harness.doctor_lines import Line, failure, ok, skipped, unknown, warning
 from harness.errors import BenchError
+from harness.host.card_memory import card_memory
 from harness.host.cards import Card, find_cards
 from harness.host.faults import KernelLine
 from harness.host.roots import Roots
@@ -46,7 +47,7 @@ def card_lines(lane: Lane, roots: Roots, log: Iterable[KernelLine]) -> list[Line
     found = [ok(DRIVER, f"{len(cards)} card{'s' if len(cards) > 1 else ''}: {listed}{few}{version}")]
     found += _nodes(lane, roots)
     for card in cards:
-        found += _card(card)
+        found += [*_card(card), _memory(card.address, roots)]
     return [*found, *_alike(cards)]
 
 
@@ -197,6 +198,20 @@ def _heat(name: str, card: Card) -> Line:
     return ok(
         name, ", ".join(f"{what} {'unknown' if value is None else f'{value:g} {unit}'}" for what, value, unit in parts)
     )
+
+
+def _memory(address: str, roots: Roots) -> Line:
+    name, memory = f"card {address} memory", card_memory(address, roots)
+    if memory.used_bytes is None:
+        return unknown(name, memory.why, "run as root to see what holds a card")
+    if memory.too_much:
+        who = ", ".join(f"{holder.name} {holder.pid}" for holder in memory.holders) or "a process that can't be told"
+        return warning(
+            name,
+            f"{memory.used_bytes / 2**30:.1f} GiB are in use, held by {who}",
+            "end it: no server is started beside it (bench clean removes what is left of ours)",
+        )
+    return ok(name, f"{memory.used_bytes / 2**20:.0f} MiB in use")
 
 
 def _alike(cards: Sequence[Card]) -> list[Line]:

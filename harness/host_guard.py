@@ -6,6 +6,7 @@ from pathlib import Path
 
 from harness.errors import BenchError, LaunchError
 from harness.evidence.schema import HostRecord
+from harness.host.card_memory import WAIT_S, wait_for_cards
 from harness.host.faults import Moment
 from harness.host.flight import LogCheck, Seen, check_log, key, not_applicable, told
 from harness.host.kernel_log import AGAIN, now
@@ -39,6 +40,13 @@ class HostGuard:
         """The record of a server that is about to start."""
         check = self._check()
         return HostRecord(cards=self.cards, boot=self.boot, probes=self.probes, before=check)
+
+    def memory(self, record: HostRecord, progress: Callable[[str], None]) -> HostRecord:
+        """The same once the memory of its cards was free, or as long as was waited for that."""
+        if not self.cards:
+            return record
+        check = wait_for_cards(self.cards, self.roots, progress, wait_s=WAIT_S)
+        return record.model_copy(update={"memory": check})
 
     def after(self, record: HostRecord, telemetry: Telemetry | None) -> HostRecord:
         """The same once it has ended and its telemetry was stopped."""

@@ -14,7 +14,7 @@ from harness.face import PlainFace
 from harness.host.roots import Roots
 from harness.preparing import Options
 from tests.bench import campaign_of, evidence_of, write_launcher
-from tests.host.trees import Tree, two_cards
+from tests.host.trees import Tree, memory_in_use, two_cards
 
 PERIOD_S = 0.02
 WATTS = (100.0, 5.0)
@@ -59,6 +59,8 @@ def still_host(home: Path) -> CardHost:
     """One whose counters stand still."""
     home.mkdir(exist_ok=True)
     host = CardHost(two_cards(home / "host"), home / "kern.log", home)
+    for card in range(2):
+        memory_in_use(host.tree, card, 32 * 2**20)
     host.say("Linux version 7.0.0", uptime=0.0)
     return host
 
@@ -78,9 +80,9 @@ def card_host(home: Path, *, watts: tuple[float, ...] = WATTS) -> Iterator[CardH
 class Watching(PlainFace):
     """A face that does something when a prompt or a rung was answered, or (0) when a sequential oracle begins."""
 
-    def __init__(self, at: Callable[[str, int], None]) -> None:
+    def __init__(self, at: Callable[[str, int], None], stage: Callable[[str, str], None]) -> None:
         super().__init__(io.StringIO(), "bench strict")
-        self._at = at
+        self._at, self._on_stage = at, stage
 
     def row(self, label: str, row: Any, total: int) -> None:
         super().row(label, row, total)
@@ -92,6 +94,7 @@ class Watching(PlainFace):
 
     def stage(self, label: str, text: str) -> None:
         super().stage(label, text)
+        self._on_stage(label, text)
         if text.startswith("sequential oracle 1/"):
             self._at(label, 0)
 
@@ -108,6 +111,7 @@ def measure(
     roots: Roots | None = None,
     *,
     at: Callable[[str, int], None] = lambda label, index: None,
+    stage: Callable[[str, str], None] = lambda label, text: None,
     depth: int = 0,
     path: Path | None = None,
     resume: Path | None = None,
@@ -122,5 +126,5 @@ def measure(
         roots=roots or host.roots,
         **changes,
     )
-    run_campaign(options, Watching(at), resume=resume)
+    run_campaign(options, Watching(at, stage), resume=resume)
     return evidence_of(campaign_of(host.home))

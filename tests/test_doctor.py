@@ -19,7 +19,7 @@ from harness.launch.runs import mark
 from tests.bench import bench
 from tests.card_host import CardHost, still_host
 from tests.host.fault_lines import BENIGN, FAULTS, FIRST
-from tests.host.trees import debugfs, put
+from tests.host.trees import debugfs, memory_in_use, put
 from tests.launch.conftest import BASE, docker_client
 from tests.model_dirs import write_model
 
@@ -87,6 +87,7 @@ def test_a_launcher_that_does_not_exist(tmp_path: Path) -> None:
 def test_two_cards(host: CardHost) -> None:
     for card, address in enumerate(host.tree.addresses):
         debugfs(host.tree, card, address, guc="70.44.1", huc="8.2.10")
+    memory_in_use(host.tree, 1, 29 * 2**30)
     host.say(BENIGN)
     lines = look(host)
     assert one(lines, "xe driver").what.startswith("2 cards: 0000:03:00.0, 0000:83:00.0")
@@ -102,6 +103,7 @@ def test_two_cards(host: CardHost) -> None:
         "power cap": "290 W, sustained limit 230 W",
         "clocks": "up to 2800 MHz, now 400 MHz",
         "throttling": "not throttled now",
+        "memory": "32 MiB in use",
         "temperature": "package 47.001 °C, memory 52 °C, fan 1180 rpm",
     }
     for what, found in expected.items():
@@ -110,6 +112,8 @@ def test_two_cards(host: CardHost) -> None:
             assert line.what.startswith(found), line
         else:
             assert (line.state, line.what) == ("ok", found)
+    held = one(lines, "card 0000:83:00.0 memory")
+    assert (held.state, held.what) == ("warning", "29.0 GiB are in use, held by a process that can't be told")
     assert "numeric id" in one(lines, "card 0000:03:00.0 group").what
     assert {line.name.split(" ", 2)[1] for line in lines if line.name.startswith("card ")} == set(host.tree.addresses)
 

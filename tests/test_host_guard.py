@@ -7,23 +7,32 @@ from typing import Any
 
 import pytest
 
+from harness import host_guard
 from harness.errors import BenchError, Interrupted
-from harness.evidence import store
+from harness.evidence import journal, store
+from harness.evidence.derive import derive
+from harness.evidence.loading import AttemptFiles, load_attempts
+from harness.evidence.power_use import power_use, rung_power, telemetry_unknown, window_of
+from harness.evidence.schema import Evidence
 from harness.evidence.verify import verify
 from harness.host.faults import Moment
 from harness.host.flight import LogCheck
 from harness.host.kernel_log import AGAIN
+from harness.host.telemetry import Sample
 from harness.host_guard import HostGuard, watch
 from harness.lanes import load_lane
 from harness.launch.server import ImageFacts
 from harness.preparing import LadderOptions
+from harness.wire.exchange import Exchange
 from tests.bench import campaign_of, gate_of
 from tests.card_host import WATTS, CardHost, card_host, launcher, measure, still_host
 from tests.host.fault_lines import BENIGN, FIRST
+from tests.host.trees import memory_in_use
 from tests.ladders import SHAPES
 from tests.launch.conftest import tiny_plan
 
 CARD = "0000:03:00.0"
+S = 1_000_000_000
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +62,7 @@ def test_no_fault(measured: tuple[Path, Any]) -> None:
     assert first["before"]["since"] == evidence["start"]["moment"]
     # No moment of the campaign lies between two checks.
     assert second["before"]["since"] == first["after"]["at"]
-    assert not any("kernel log" in line or "telemetry" in line for line in evidence["unknown"])
+    assert not any("kernel log" in line or "telemetry: " in line for line in evidence["unknown"])
     assert verify(directory).problems == []
 
 
@@ -67,6 +76,20 @@ def test_host_facts_of_every_card(measured: tuple[Path, Any]) -> None:
     assert f"host fact card {CARD} guc_version: unknown" in measured[1]["unknown"]
 
 
+def assert_measured_or_said(attempt: Any, evidence: Any) -> None:
+    """The written host and its reader are threads on a machine that may be busy: unknown then, and said."""
+    use = attempt["power_use"]
+    power = use["power"]
+    for note in use["notes"]:
+        assert f"{attempt['label']}: energy: unknown ({note})" in evidence["unknown"]
+    assert (power["joules"] is None) == bool(use["notes"])
+    if power["joules"] is not None:
+        assert power["joules"] == pytest.approx(power["mean_watts"] * power["seconds"])
+        assert power["tokens_per_joule"] == pytest.approx(power["tokens"] / power["joules"])
+        assert power["joules"] > 0
+    assert power["throttled"] in ("no", "unknown")
+
+
 def test_telemetry_in_evidence(measured: tuple[Path, Any]) -> None:
     directory, evidence = measured
     for attempt in evidence["attempts"]:
@@ -74,13 +97,8 @@ def test_telemetry_in_evidence(measured: tuple[Path, Any]) -> None:
         (card,) = power["cards"]
         (other,) = attempt["power_use"]["other_cards"]
         assert (card["card"], other["card"]) == (CARD, "0000:83:00.0")
-        assert power["mean_watts"] == pytest.approx(WATTS[0], rel=0.15)
-        assert other["mean_watts"] == pytest.approx(WATTS[1], rel=0.15)
         assert power["tokens"] == sum(row["completion_tokens"] for row in attempt["rows"]) == 12 * 110
-        assert power["tokens_per_joule"] == pytest.approx(power["tokens"] / power["joules"])
-        assert power["joules"] == pytest.approx(power["mean_watts"] * power["seconds"])
-        assert power["throttled"] == "no"
-        assert attempt["power_use"]["notes"] == []
+        assert_measured_or_said(attempt, evidence)
         lines = (directory / "attempts" / attempt["label"] / store.TELEMETRY).read_text().splitlines()
         assert json.loads(lines[0])["cards"] == [CARD, "0000:83:00.0"]
         # It runs before the first and after the last request.
@@ -235,12 +253,62 @@ def test_a_boot_with_a_fault_is_refused_where_no_probe_can_run(tmp_path: Path) -
     assert not (tmp_path / "experiments").exists(), "nothing was started"
 
 
-def test_a_card_that_the_server_was_not_given_drew_more(tmp_path: Path) -> None:
-    with card_host(tmp_path, watts=(5.0, 100.0)) as host:
-        evidence = measure(host)
-    use = evidence["attempts"][0]["power_use"]
-    assert (use["power"]["joules"], use["power"]["tokens_per_joule"]) == (None, None)
-    assert any(line.startswith("mtp0-a: energy: unknown (0000:83:00.0 drew more") for line in evidence["unknown"])
+def first_attempt(directory: Path) -> tuple[AttemptFiles, list[Exchange]]:
+    """Of a campaign: what it holds, and its measured exchanges."""
+    files = load_attempts(directory, journal.load(directory))[0]
+    assert files.capture is not None
+    return files, [exchange for _, exchange in files.capture.of_kind("suite")]
+
+
+def drawing(files: AttemptFiles, exchanges: list[Exchange], *watts: float) -> AttemptFiles:
+    """The same, its telemetry one of cards that drew so much, read every quarter of a second from long before on."""
+    window = window_of(exchanges)
+    assert window is not None
+    start, end = window[0] - S, window[1] + S
+    every = range(start, end, S // 4)
+    cards = dict(zip((CARD, "0000:83:00.0"), watts, strict=True))
+    telemetry = [
+        Sample(at, card, round((at - start) / 1000 * power), throttled=False)
+        for at in every
+        for card, power in cards.items()
+    ]
+    return replace(files, telemetry=telemetry)
+
+
+def test_energy_of_a_server_from_its_samples(measured: tuple[Path, Any]) -> None:
+    files, exchanges = first_attempt(measured[0])
+    use = power_use(drawing(files, exchanges, *WATTS), exchanges, 1320)
+    assert use is not None and use.notes == []
+    assert use.power.mean_watts == pytest.approx(WATTS[0])
+    assert use.power.joules == pytest.approx(WATTS[0] * use.power.seconds)
+    assert use.power.tokens_per_joule == pytest.approx(1320 / (WATTS[0] * use.power.seconds))
+    assert [card.mean_watts for card in use.other_cards] == [pytest.approx(WATTS[1])]
+
+
+def test_a_card_that_the_server_was_not_given_drew_more(measured: tuple[Path, Any]) -> None:
+    files, exchanges = first_attempt(measured[0])
+    use = power_use(drawing(files, exchanges, 5.0, 100.0), exchanges, 1320)
+    assert use is not None
+    assert (use.power.joules, use.power.mean_watts, use.power.tokens_per_joule) == (None, None, None)
+    (note,) = use.notes
+    assert note.startswith("0000:83:00.0 drew more than a card that this server was given")
+    attempt = Evidence.model_validate(measured[1]).attempts[0]
+    told = telemetry_unknown([attempt.model_copy(update={"power_use": use})])
+    assert f"mtp0-a: energy: unknown ({note})" in told
+
+
+def test_energy_of_rungs_from_their_samples(measured: tuple[Path, Any]) -> None:
+    files, exchanges = first_attempt(measured[0])
+    batches = {(1, 1): exchanges[:3], (1, 2): exchanges[3:6], (2, 1): exchanges[6:9], (2, 2): exchanges[9:]}
+    tokens = dict.fromkeys(batches, 330)
+    rungs = rung_power(drawing(files, exchanges, *WATTS), batches, tokens)
+    assert [(rung.rung, rung.passes, rung.tokens) for rung in rungs] == [(1, [2], 330), (2, [2], 330)]
+    for rung in rungs:
+        assert rung.mean_watts == pytest.approx(WATTS[0])
+        assert rung.joules == pytest.approx(WATTS[0] * rung.seconds)
+    (doubtful, _) = rung_power(drawing(files, exchanges, 5.0, 100.0), batches, tokens)
+    assert (doubtful.joules, doubtful.mean_watts, doubtful.tokens_per_joule) == (None, None, None)
+    assert "drew more" in doubtful.notes[0]
 
 
 def test_a_throttled_card_is_said(tmp_path: Path) -> None:
@@ -263,6 +331,70 @@ def test_a_lane_without_cards_is_not_applicable(passed: Path) -> None:
     assert not any("telemetry" in line for line in evidence["unknown"])
 
 
+def test_memory_of_the_cards_is_in_the_evidence(measured: tuple[Path, Any]) -> None:
+    for attempt in measured[1]["attempts"]:
+        memory = attempt["server"]["host"]["memory"]
+        assert [(card["card"], card["used_bytes"], card["source"]) for card in memory["cards"]] == [
+            (CARD, 32 * 2**20, "debugfs")
+        ]
+
+
+def held_between(host: CardHost, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Any:
+    """A campaign in which the first server's memory stays in use."""
+    monkeypatch.setattr(host_guard, "WAIT_S", 0.6)
+
+    def at(label: str, index: int) -> None:
+        if (label, index) == ("mtp0-a", 3):
+            memory_in_use(host.tree, 0, 29 * 2**30)
+
+    return measure(host, at=at, **changes)
+
+
+def test_a_card_that_is_still_held_stops_the_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Case 80: the workers of a removed container hold the card. Nothing is measured beside them; then it goes on."""
+    with card_host(tmp_path) as host:
+        evidence = held_between(host, monkeypatch)
+        first, second = evidence["attempts"]
+        assert (first["status"], second["status"], evidence["exit_code"]) == ("complete", "invalid", 2)
+        assert second["rows"] == [] and second["server"]["applied"] is None, "nothing was started"
+        assert second["error"].startswith("mtp0-b: 0000:03:00.0 still holds 29.0 GiB after ")
+        assert "so no server is started beside it" in second["error"]
+        assert second["server"]["host"]["memory"]["cards"][0]["used_bytes"] == 29 * 2**30
+        assert verify(campaign_of(tmp_path)).problems == []
+        memory_in_use(host.tree, 0, 0)
+        again = measure(host, resume=campaign_of(tmp_path))
+    assert [attempt["status"] for attempt in again["attempts"]] == ["complete", "invalid", "complete"]
+    assert failed(again) == set() and verify(campaign_of(tmp_path)).problems == []
+
+
+def test_a_card_that_is_held_at_first_is_waited_for(tmp_path: Path) -> None:
+    with card_host(tmp_path) as host:
+        memory_in_use(host.tree, 0, 29 * 2**30)
+
+        def at(label: str, text: str) -> None:
+            if text.startswith("waiting for the cards' memory"):
+                memory_in_use(host.tree, 0, 0)
+
+        evidence = measure(host, stage=at)
+    memory = [attempt["server"]["host"]["memory"] for attempt in evidence["attempts"]]
+    assert [check["cards"][0]["used_bytes"] for check in memory] == [0, 0]
+    assert memory[0]["waited_s"] > 0.4 and failed(evidence) == set()
+
+
+def test_a_server_that_was_measured_beside_another_is_not_fresh(measured: tuple[Path, Any], tmp_path: Path) -> None:
+    """Nobody's launcher but ours leaves this out; evidence that says it was held all the same can't pass."""
+    directory = copied(measured, tmp_path)
+    path = directory / "attempts/mtp0-b" / store.SERVER
+    record = json.loads(path.read_text())
+    record["host"]["memory"]["cards"][0]["used_bytes"] = 29 * 2**30
+    path.write_text(json.dumps(record))
+    store.write_manifest(directory)
+    assert verify(directory).problems
+    (second,) = [attempt for attempt in derive(directory).attempts if attempt.label == "mtp0-b"]
+    (gate,) = [gate for gate in second.gates if gate.name == "fresh"]
+    assert gate.failures == ["mtp0-b: before its start, card 0000:03:00.0 still holds 29.0 GiB"]
+
+
 LADDER = LadderOptions(rungs=(1, 2), passes=2)
 
 
@@ -280,10 +412,12 @@ def test_power_of_each_rung_of_a_ladder(tmp_path: Path) -> None:
     for rung in attempt["rung_power"]:
         assert rung["passes"] == [2], "the warm pass is in no figure"
         assert rung["tokens"] == 128 * rung["rung"]
-        assert rung["mean_watts"] == pytest.approx(WATTS[0], rel=0.3)
-        assert rung["tokens_per_joule"] == pytest.approx(rung["tokens"] / rung["joules"])
+        if rung["joules"] is None:
+            assert rung["notes"], "unknown has a reason"
+        else:
+            assert rung["tokens_per_joule"] == pytest.approx(rung["tokens"] / rung["joules"])
         assert rung["throttled"] in ("no", "unknown"), rung
-    assert attempt["power_use"]["power"]["mean_watts"] == pytest.approx(WATTS[0], rel=0.15)
+    assert_measured_or_said(attempt, evidence)
     assert gate_of(evidence, "host", "mtp0")["passed"]
     assert verify(campaign_of(tmp_path)).problems == []
 

@@ -65,6 +65,14 @@ def _started_by_us(record: ServerRecord) -> tuple[list[str], list[str]]:
         if plan.engine == "docker":
             failures += proof.lifetime_failures(record.applied, record.inspect or {})
     failures += within_failures(record)
+    memory = record.host.memory if record.host is not None else None
+    if memory is not None:
+        failures += [f"before its start, card {said}" for said in memory.held]
+        notes += [
+            f"memory of card {card.card} before the start: unknown ({card.why})"
+            for card in memory.cards
+            if card.used_bytes is None
+        ]
     if record.within is not None and record.within.unknown:
         notes.append(f"words of the process within: unknown ({record.within.unknown})")
     if record.readiness is None:

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
+from harness.host.card_memory import MemoryCheck
 from harness.host.facts import Host, Tool
 from harness.host.faults import Moment
 from harness.host.flight import LogCheck
@@ -87,6 +88,12 @@ class HostRecord(Model):
     """since ``before``; null when the harness was killed"""
     telemetry: list[str] = []
     """what failed while telemetry was written, one sentence each"""
+    memory: MemoryCheck | None = None
+    """of its cards before it started; null where it uses none, and in records from before it was read"""
+
+    @model_serializer(mode="wrap")
+    def _as_recorded(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return as_recorded(handler(self), "memory")
 
 
 class LogMark(Model):

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from harness.errors import BenchError
 from harness.host.facts import Fact
-from harness.host.sysfs import ADDRESS, INTEGER, read_text, throttle, xe_devices, xe_hwmon
+from harness.host.sysfs import ADDRESS, INTEGER, debugfs_folders, read_text, throttle, xe_devices, xe_hwmon
 
 INTEL = "0x8086"
 BRIDGE_CLASS = "0x0604"
@@ -338,18 +338,11 @@ def _firmware(address: str, device: Path, sys_root: Path, loaded: dict[str, str]
 
 
 def _from_debugfs(address: str, dri: Path, name: str) -> str | None:
-    """Directories there are named by number or address; the file ``name`` in each says whose it is."""
-    try:
-        folders = sorted(dri.iterdir())
-    except OSError:
-        return None
-    for folder in folders:
-        try:
-            if f"dev={address}" not in read_text(folder / "name").lower().split():
-                continue
-            for path in [*folder.glob(f"gt*/uc/{name}"), *folder.glob(f"tile*/gt*/uc/{name}")]:
+    for folder in debugfs_folders(address, dri):
+        for path in [*folder.glob(f"gt*/uc/{name}"), *folder.glob(f"tile*/gt*/uc/{name}")]:
+            try:
                 if match := FOUND.search(path.read_text(encoding="utf-8", errors="replace")[:65536]):
                     return match[1]
-        except OSError:
-            continue
+            except OSError:
+                continue
     return None

@@ -57,6 +57,25 @@ def xe_hwmon(device: Path) -> Path | None:
     return None
 
 
+def debugfs_folders(address: str, dri: Path) -> list[Path]:
+    """A card's folders under /sys/kernel/debug/dri, which only root may read; none without it.
+
+    They are named by number or address; the file ``name`` in each says whose it is.
+    """
+    try:
+        folders = sorted(dri.iterdir())
+    except OSError:
+        return []
+    return [folder for folder in folders if f"dev={address}" in _words(folder / "name")]
+
+
+def _words(path: Path) -> list[str]:
+    try:
+        return read_text(path).lower().split()
+    except OSError:
+        return []
+
+
 def throttle(freq: Path) -> tuple[bool | None, tuple[str, ...]]:
     """Whether the card is throttled just now, and the active reasons by name (``reason_pl1`` is ``pl1``).
 

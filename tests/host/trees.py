@@ -147,3 +147,20 @@ def debugfs(tree: Tree, card: int, folder: str, *, guc: str, huc: str) -> None:
             f"{kind} firmware: xe/bmg_{kind}_70.bin\n\tstatus: RUNNING\n\twanted release version 70.44.1\n"
             f"\tfound release version {version}\n\tuCode: 1 bytes",
         )
+
+
+def memory_in_use(tree: Tree, card: int, used: int, *, folder: str | None = None, file: str = "vram0_mm") -> None:
+    """What root may read there of a card's memory, in bytes."""
+    home = tree.sys / "kernel/debug/dri" / (folder or tree.addresses[card])
+    put(home / "name", f"xe dev={tree.addresses[card]} unique={tree.addresses[card]}")
+    put(home / file, f"  use_type: 1\n  use_tt: 0\n  size: {32 * 2**30}\n  usage: {used}\ndefault_page_size: 64KiB")
+
+
+def client(proc: Path, pid: int, comm: str, address: str, held: str, *, number: int = 3, identity: int = 7) -> None:
+    """An open device of a process, as fdinfo tells it."""
+    put(proc / str(pid) / "comm", comm)
+    put(
+        proc / str(pid) / "fdinfo" / str(number),
+        f"pos:\t0\nflags:\t02100002\nmnt_id:\t26\nino:\t685\ndrm-driver:\txe\ndrm-client-id:\t{identity}\n"
+        f"drm-pdev:\t{address}\ndrm-total-vram0:\t{held}\ndrm-resident-vram0:\t{held}\ndrm-resident-gtt:\t192 KiB",
+    )

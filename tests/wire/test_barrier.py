@@ -1,5 +1,6 @@
 """The held start of a ladder's batch, over real sockets: connect all, meet, release in order, record it."""
 
+import socket
 import threading
 import time
 from pathlib import Path
@@ -33,7 +34,8 @@ def silent_until(event: threading.Event, early: list[int]) -> Step:
         peer.sock.setblocking(False)
         while not event.is_set():
             try:
-                if peer.sock.recv(1):
+                # What is there once the event is set may have been sent after it.
+                if peer.sock.recv(1, socket.MSG_PEEK) and not event.is_set():
                     early.append(peer.number)
                     break
             except BlockingIOError:
