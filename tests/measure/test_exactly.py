@@ -101,6 +101,15 @@ def test_sites_are_sorted_by_their_times_then_slot_then_index() -> None:
     assert found == [("b", 2, 2), ("a", 9, 1), ("b", 1, 1), ("b", 3, 1)]
 
 
+def test_sites_are_not_sorted_by_ids() -> None:
+    """An oracle's ids rise and fall; ORACLE's only rise."""
+    first, second = request("a", away(1)), request("a", away(3))
+    assert first.divergence is not None
+    there = first.divergence.model_copy(update={"right_id": 900})
+    first = first.model_copy(update={"divergence": there})
+    assert [site.index for site in sites([batch([second, first])])] == [1, 3]
+
+
 def test_answers_with_and_without_mtp0_in_one_rung_are_counted() -> None:
     rung = summarise_rung(2, [batch([request("a", mtp0=ORACLE), request("b")])], [], captured=None)
     assert (rung.exact, rung.exact_mtp0) == (2, 1)

@@ -315,3 +315,9 @@ def test_a_failure_without_words_of_the_system_is_told_without() -> None:
 def test_one_content_type_of_two_is_not_enough() -> None:
     got = parse_completion(exchange(chunked(GOOD, head=HEAD + b"content-type: text/html\r\n")))
     assert got.reason is Reason.NOT_EVENT_STREAM
+    assert got.detail == "Content-Type is text/event-stream; charset=utf-8, text/html, not text/event-stream in UTF-8"
+
+
+@pytest.mark.parametrize("coding", [b"", b"identity", b" Identity ", b"identity, "])
+def test_no_coding_in_any_spelling_is_none(coding: bytes) -> None:
+    assert parse_completion(exchange(chunked(GOOD, head=HEAD + b"content-encoding:" + coding + b"\r\n"))).complete

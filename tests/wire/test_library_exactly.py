@@ -5,12 +5,14 @@ import socket
 import ssl
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 import harness.wire.library as library_module
+from harness.errors import UsageError
 from harness.wire.exchange import Ending, Exchange
 from harness.wire.library import LibraryTransport, _ending, _Watch
 from harness.wire.transport import Clock, Deadlines, NoSink
@@ -204,3 +206,9 @@ def test_limits_are_those_of_the_contract_where_nothing_else_is_said() -> None:
     assert transport._deadlines == Deadlines() == Deadlines(10.0, 120.0, 60.0, 900.0)
     assert transport._drain_s == 0.5 and transport._verify is True and transport._clock == Clock()
     assert isinstance(LibraryTransport(verify=ssl.get_default_verify_paths().openssl_cafile)._verify, ssl.SSLContext)
+
+
+def test_certificates_that_are_not_there_are_told_in_the_system_s_words(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        LibraryTransport(verify=str(tmp_path / "none.pem"))
+    assert str(caught.value) == ("the certificates to trust can't be read (No such file or directory); give a PEM file")

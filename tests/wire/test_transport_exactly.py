@@ -176,7 +176,7 @@ def test_connections_may_take_their_time_and_are_all_waited_for() -> None:
                 pass
             sock.sendall(WHOLE)
 
-    with full() as listener:
+    with full(1) as listener:  # so that the first one stands at once
         host, port = listener.getsockname()
 
         def barrier() -> int:
@@ -191,6 +191,15 @@ def test_connections_may_take_their_time_and_are_all_waited_for() -> None:
         found = transport.exchange_all([b"POST / HTTP/1.1\r\n\r\n{}"] * 2, releases_ns=[0, 0], barrier=barrier)
     assert [item.ending for item in found] == [Ending.CLOSED] * 2
     assert standing == [3], "both, and the one that filled the queue"
+
+
+def test_a_connection_is_closed_at_its_end_while_others_go_on() -> None:
+    """The one that the server keeps open: its peer sees our close before the other one is answered."""
+    left = threading.Event()
+    kept = [request, send(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"), hold, act(left.set)]
+    with serving(kept, [request, wait(left), send(WHOLE)]) as server:
+        found = SocketTransport(server.host, server.port).exchange_all([server.request()] * 2)
+    assert [item.ending for item in found] == [Ending.DONE, Ending.CLOSED]
 
 
 # limits
