@@ -26,7 +26,8 @@ from harness.session import Session, Work
 from harness.signals import SignalGuard
 from harness.unwritable import unwritable
 from harness.watching import Watcher
-from harness.wire.capture import CaptureWriter, Control
+from harness.wire.capture import Control
+from harness.wire.capture_writer import CaptureWriter
 from harness.wire.masking import mask_capture
 
 SIMULATED_POLL_S = 0.1

@@ -8,7 +8,8 @@ from pathlib import Path
 from harness.evidence.attempts import answer_body
 from harness.launch.server import Endpoint
 from harness.looks import Looks, look
-from harness.wire.capture import CaptureWriter, Control, Tag
+from harness.wire.capture import Control, Tag
+from harness.wire.capture_writer import CaptureWriter
 from harness.wire.exchange import Exchange
 from harness.wire.library import LibraryTransport
 from harness.wire.request import http_request

@@ -18,7 +18,8 @@ from harness.attempt import mask_killed
 from harness.hidden import hide, hide_user_info, masked, masked_bytes
 from harness.plan import ServerPlan
 from harness.redact import hide_arguments, hide_environment, is_secret
-from harness.wire.capture import CaptureWriter, Control, Tag, load_capture
+from harness.wire.capture import Control, Tag, load_capture
+from harness.wire.capture_writer import CaptureWriter
 from harness.wire.exchange import Ending, Exchange
 from harness.wire.masking import mask_capture
 from tests.launch.conftest import tiny_plan

@@ -21,7 +21,8 @@ from benchmarks.clients.job import HOST, PATH
 from benchmarks.loads.kinds import Ask, asks
 from harness.launch.server import Endpoint
 from harness.sender import Access, Sender
-from harness.wire.capture import CaptureWriter, Tag
+from harness.wire.capture import Tag
+from harness.wire.capture_writer import CaptureWriter
 from harness.wire.exchange import Exchange
 from harness.wire.request import http_request
 from harness.wire.transport import Deadlines, SocketTransport

@@ -15,7 +15,8 @@ import zstandard
 
 from harness.hidden import masked, masked_bytes
 from harness.unwritable import sync, unwritable
-from harness.wire.capture import LEVEL, _lines, _pack, _unpack, load_capture
+from harness.wire.capture import _lines, _unpack, load_capture
+from harness.wire.capture_writer import LEVEL, _pack
 
 
 def mask_capture(path: Path, also: Sequence[str] = ()) -> bool:

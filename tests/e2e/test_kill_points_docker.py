@@ -17,7 +17,6 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -117,12 +116,26 @@ class KillCase(Case):
         return process.returncode == -signal.SIGKILL
 
 
-@pytest.fixture
-def life(docker_client: Any, simulated_image: str, tmp_path: Path) -> Iterator[Life]:
+@dataclass(frozen=True)
+class Kills:
+    """What is killed, and where it may run."""
+
+    client: Any
+    image: str
+    home: Path
+    command: str
+    options: tuple[str, ...] = ()
+
+    def case(self, name: str) -> KillCase:
+        home = self.home / name
+        return KillCase(self.client, home, self.image, command=self.command, options=self.options)
+
+
+def life_of(kills: Kills) -> Life:
     """Measured with as many at once as will run later."""
 
     def undisturbed(number: int) -> Life:
-        case = KillCase(docker_client, tmp_path / f"life-{number}", simulated_image)
+        case = kills.case(f"life-{number}")
         tree, files, since, begun = Tree(case.out), 0, time.time(), time.monotonic()
         bench = case.start()
         while bench.running():
@@ -130,7 +143,7 @@ def life(docker_client: Any, simulated_image: str, tmp_path: Path) -> Iterator[L
         seconds = time.monotonic() - begun
         tree.close()
         assert_goes_on(bench, bench.finish(END_S), {})
-        dockers = docker_events(docker_client, bench.pid, since, time.time(), 1000)
+        dockers = docker_events(kills.client, bench.pid, since, time.time(), 1000)
         begun = time.monotonic()
         case.clean()
         return Life(seconds, len(bench.events), files, dockers, time.monotonic() - begun + IMPORT_S)
@@ -139,8 +152,7 @@ def life(docker_client: Any, simulated_image: str, tmp_path: Path) -> Iterator[L
         lives = list(pool.map(undisturbed, range(WORKERS)))
     first = lives[0]
     seconds = sum(life.seconds for life in lives) / len(lives)
-    yield Life(seconds, first.lines, first.files, first.dockers, first.clean_s)
-    command.close()
+    return Life(seconds, first.lines, first.files, first.dockers, first.clean_s)
 
 
 def strike(case: KillCase, life: Life, dice: random.Random, outcome: Outcome) -> bool:
@@ -200,12 +212,12 @@ def goes_on(case: KillCase, outcome: Outcome, kept: dict[str, str]) -> None:
     outcome.client_only = assert_goes_on(bench, code, kept)
 
 
-def run_point(number: int, client: Any, home: Path, image: str, life: Life) -> Outcome:
+def run_point(number: int, kills: Kills, life: Life) -> Outcome:
     dice = random.Random(f"{SEED}-{number}")
     (subject,) = dice.choices(list(SUBJECTS), list(SUBJECTS.values()))
     outcome = Outcome(number, subject)
     while True:
-        case = KillCase(client, home / f"{number}-{outcome.redrawn}", image)
+        case = kills.case(f"{number}-{outcome.redrawn}")
         try:
             if strike(case, life, dice, outcome):
                 return outcome
@@ -235,13 +247,12 @@ def table(outcomes: list[Outcome], life: Life) -> dict[str, Any]:
     }
 
 
-def test_kill_9_at_random_points(docker_client: Any, simulated_image: str, tmp_path: Path, life: Life) -> None:
-    begun = time.monotonic()
+def assert_nothing_is_lost(kills: Kills, points: int) -> None:
+    begun, life = time.monotonic(), life_of(kills)
     with ThreadPoolExecutor(WORKERS) as pool:
-        jobs = [
-            pool.submit(run_point, number, docker_client, tmp_path, simulated_image, life) for number in range(POINTS)
-        ]
+        jobs = [pool.submit(run_point, number, kills, life) for number in range(points)]
         outcomes = [job.result() for job in jobs]
+    command.close()
     counts = table(outcomes, life) | {"seconds": round(time.monotonic() - begun)}
     sys.stdout.write(json.dumps(counts, indent=1, ensure_ascii=False) + "\n")
     path = os.environ.get("B70_BENCH_KILL_TABLE")
@@ -249,4 +260,13 @@ def test_kill_9_at_random_points(docker_client: Any, simulated_image: str, tmp_p
         each = [asdict(outcome) for outcome in outcomes]
         Path(path).write_text(json.dumps({**counts, "each": each}, indent=1, ensure_ascii=False) + "\n")
     faults = [f"point {item.number} ({item.subject}, {item.point})\n{item.fault}" for item in outcomes if item.fault]
-    assert not faults, f"seed {SEED}, {len(faults)} of {POINTS}:\n" + "\n".join(faults)
+    assert not faults, f"seed {SEED}, {len(faults)} of {points}:\n" + "\n".join(faults)
+
+
+def test_kill_9_at_random_points(docker_client: Any, simulated_image: str, tmp_path: Path) -> None:
+    assert_nothing_is_lost(Kills(docker_client, simulated_image, tmp_path, "strict"), POINTS)
+
+
+def test_kill_9_at_random_points_of_a_ladder(docker_client: Any, simulated_image: str, tmp_path: Path) -> None:
+    options = ("--rungs", "1,2", "--passes", "2")
+    assert_nothing_is_lost(Kills(docker_client, simulated_image, tmp_path, "ladder", options), max(4, POINTS // 8))

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.measure.rows import Row, build_row
-from harness.wire.capture import CaptureWriter, Tag, load_capture
+from harness.wire.capture import Tag, load_capture
+from harness.wire.capture_writer import CaptureWriter
 from harness.wire.completion import Completion, parse_completion
 from harness.wire.exchange import Exchange
 from harness.wire.transport import Deadlines, SocketTransport

@@ -16,7 +16,8 @@ import pytest
 from harness.errors import BenchError, EvidenceError
 from harness.measure.selftest import Point, Proxy
 from harness.wire import capture as capture_module
-from harness.wire.capture import CaptureWriter, Control, Tag, load_capture
+from harness.wire.capture import Control, Tag, load_capture
+from harness.wire.capture_writer import CaptureWriter
 from harness.wire.chunks import Stream, words
 from harness.wire.completion import Reason, parse_completion
 from harness.wire.exchange import Ending, Exchange, level_reads

@@ -15,7 +15,8 @@ from harness.errors import RecordError
 from harness.evidence import journal, store
 from harness.measure import rates
 from harness.measure.rows import attempt_median
-from harness.wire.capture import CaptureWriter, Control, load_capture
+from harness.wire.capture import Control, load_capture
+from harness.wire.capture_writer import CaptureWriter
 from tests.bench import bench, command, environment, write_launcher
 from tests.e2e.disks import Disk, need_root, tmpfs
 from tests.measure.factory import make_rows, replace_row

@@ -19,6 +19,7 @@ class Tests:
 
 
 _ANSWERS = "wire/completion wire/completion_endings wire/completion_events"
+_CAPTURES = "wire/capture_writer wire/capture_limits wire/capture wire/frozen hostile/corners"
 _SOCKETS = "wire/connection wire/transport_exactly wire/frozen wire/transport wire/barrier wire/poller hostile/races"
 
 TESTS: dict[str, Tests] = {
@@ -33,7 +34,10 @@ TESTS: dict[str, Tests] = {
     "harness.measure.rows": Tests("measure/rows measure/bounds"),
     "harness.measure.selftest": Tests("measure/selftest"),
     "harness.wire.answer_end": Tests("wire/answer_end"),
-    "harness.wire.capture": Tests("wire/capture_writer wire/capture_limits wire/capture wire/frozen hostile/corners"),
+    "harness.wire.capture": Tests(_CAPTURES),
+    "harness.wire.capture_writer": Tests(
+        "wire/capture_writer wire/capture_limits wire/capture wire/frozen hostile/corners"
+    ),
     "harness.wire.chunks": Tests(f"{_ANSWERS} wire/frozen wire/properties hostile/corners"),
     "harness.wire.completion": Tests(f"{_ANSWERS} wire/frozen wire/properties hostile/corners"),
     "harness.wire.connection": Tests(_SOCKETS),

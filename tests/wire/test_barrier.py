@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import Interrupted
-from harness.wire.capture import CaptureWriter, Tag, load_capture
+from harness.wire.capture import Tag, load_capture
+from harness.wire.capture_writer import CaptureWriter
 from harness.wire.exchange import Ending, Exchange
 from harness.wire.transport import Deadlines, NoSink, SocketTransport
 from tests.wire.scripted import Peer, ScriptedServer, Step, hold, meet, request, reset, send, serving, wait

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 import harness.wire.capture as capture_module
 from harness.errors import EvidenceError
-from harness.wire.capture import FORMAT, MAX_LINE, Capture, CaptureWriter, Control, Tag, find_control, load_capture
+from harness.wire.capture import FORMAT, MAX_LINE, Capture, Control, Tag, find_control, load_capture
+from harness.wire.capture_writer import CaptureWriter
 from harness.wire.exchange import Ending, Exchange
 from tests.wire.build import GOOD, chunked, cut, exchange
 from tests.wire.scripted import hold, request, send, serving
@@ -487,7 +488,8 @@ def test_a_frame_that_asks_for_much_memory_is_refused(tmp_path: Path) -> None:
 VICTIM = """
 import sys
 from pathlib import Path
-from harness.wire.capture import CaptureWriter, Tag
+from harness.wire.capture import Tag
+from harness.wire.capture_writer import CaptureWriter
 from harness.wire.transport import SocketTransport
 writer = CaptureWriter(Path(sys.argv[1]), {"label": "a"})
 writer.tags = [Tag("suite", "a")]

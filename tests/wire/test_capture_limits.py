@@ -8,6 +8,7 @@ import zstandard
 
 from harness.errors import EvidenceError
 from harness.wire import capture as capture_module
+from harness.wire import capture_writer
 from harness.wire.capture import Control, Tag, load_capture
 from tests.wire.test_capture import BEGIN, CONTROL, END, HEADER, READS, load, pack, plain, refused
 
@@ -17,7 +18,7 @@ def test_these_are_the_limits() -> None:
     found = capture_module
     assert (found.MAX_LINE, found.MAX_TOTAL, found.MAX_WINDOW) == (67_108_864, 1_073_741_824, 8_388_608)
     assert (found.MAX_EXCHANGES, found.MAX_READS) == (250_000, 4_000_000)
-    assert (found.RECORD_SIZE, found.RECORD_READS) == (1_048_576, 32_768)
+    assert (capture_writer.RECORD_SIZE, capture_writer.RECORD_READS) == (1_048_576, 32_768)
 
 
 def test_what_is_not_said_is_empty() -> None:

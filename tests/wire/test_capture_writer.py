@@ -12,8 +12,9 @@ import pytest
 import zstandard
 
 from harness.errors import RecordError
-from harness.wire import capture as capture_module
-from harness.wire.capture import CaptureWriter, Control, Tag, load_capture
+from harness.wire import capture_writer as capture_module
+from harness.wire.capture import Control, Tag, load_capture
+from harness.wire.capture_writer import CaptureWriter
 from tests.wire.build import GOOD, chunked, exchange
 
 REQUEST = "POST /v1/completions HTTP/1.1\r\n\r\n"

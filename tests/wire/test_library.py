@@ -14,7 +14,8 @@ import pytest
 
 import harness.wire.library as library_module
 from harness.errors import UsageError
-from harness.wire.capture import CaptureWriter, Tag, load_capture
+from harness.wire.capture import Tag, load_capture
+from harness.wire.capture_writer import CaptureWriter
 from harness.wire.completion import Reason, parse_completion
 from harness.wire.exchange import Ending, Exchange
 from harness.wire.library import LibraryTransport

@@ -11,8 +11,9 @@ import zstandard
 from harness import hidden
 from harness.errors import RecordError
 from harness.hidden import hide
-from harness.wire import capture as capture_module
-from harness.wire.capture import Capture, CaptureWriter, Control, Tag, load_capture
+from harness.wire import capture_writer as capture_module
+from harness.wire.capture import Capture, Control, Tag, load_capture
+from harness.wire.capture_writer import CaptureWriter
 from harness.wire.exchange import Exchange
 from harness.wire.masking import mask_capture
 from tests.wire.build import GOOD, chunked, exchange
