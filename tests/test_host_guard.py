@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from harness import host_guard
 from harness.errors import BenchError, Interrupted
 from harness.evidence import journal, store
-from harness.evidence.derive import derive
 from harness.evidence.loading import AttemptFiles, load_attempts
 from harness.evidence.power_use import power_use, rung_power, telemetry_unknown, window_of
 from harness.evidence.schema import Evidence
@@ -27,7 +25,6 @@ from harness.wire.exchange import Exchange
 from tests.bench import campaign_of, gate_of
 from tests.card_host import WATTS, CardHost, card_host, launcher, measure, still_host
 from tests.host.fault_lines import BENIGN, FIRST
-from tests.host.trees import memory_in_use
 from tests.ladders import SHAPES
 from tests.launch.conftest import tiny_plan
 
@@ -329,70 +326,6 @@ def test_a_lane_without_cards_is_not_applicable(passed: Path) -> None:
         assert "power_use" not in attempt
     assert gate_of(evidence, "host")["notes"] == ["kernel log: not applicable (launcher fast uses no card)"]
     assert not any("telemetry" in line for line in evidence["unknown"])
-
-
-def test_memory_of_the_cards_is_in_the_evidence(measured: tuple[Path, Any]) -> None:
-    for attempt in measured[1]["attempts"]:
-        memory = attempt["server"]["host"]["memory"]
-        assert [(card["card"], card["used_bytes"], card["source"]) for card in memory["cards"]] == [
-            (CARD, 32 * 2**20, "debugfs")
-        ]
-
-
-def held_between(host: CardHost, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Any:
-    """A campaign in which the first server's memory stays in use."""
-    monkeypatch.setattr(host_guard, "WAIT_S", 0.6)
-
-    def at(label: str, index: int) -> None:
-        if (label, index) == ("mtp0-a", 3):
-            memory_in_use(host.tree, 0, 29 * 2**30)
-
-    return measure(host, at=at, **changes)
-
-
-def test_a_card_that_is_still_held_stops_the_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Case 80: the workers of a removed container hold the card. Nothing is measured beside them; then it goes on."""
-    with card_host(tmp_path) as host:
-        evidence = held_between(host, monkeypatch)
-        first, second = evidence["attempts"]
-        assert (first["status"], second["status"], evidence["exit_code"]) == ("complete", "invalid", 2)
-        assert second["rows"] == [] and second["server"]["applied"] is None, "nothing was started"
-        assert second["error"].startswith("mtp0-b: 0000:03:00.0 still holds 29.0 GiB after ")
-        assert "so no server is started beside it" in second["error"]
-        assert second["server"]["host"]["memory"]["cards"][0]["used_bytes"] == 29 * 2**30
-        assert verify(campaign_of(tmp_path)).problems == []
-        memory_in_use(host.tree, 0, 0)
-        again = measure(host, resume=campaign_of(tmp_path))
-    assert [attempt["status"] for attempt in again["attempts"]] == ["complete", "invalid", "complete"]
-    assert failed(again) == set() and verify(campaign_of(tmp_path)).problems == []
-
-
-def test_a_card_that_is_held_at_first_is_waited_for(tmp_path: Path) -> None:
-    with card_host(tmp_path) as host:
-        memory_in_use(host.tree, 0, 29 * 2**30)
-
-        def at(label: str, text: str) -> None:
-            if text.startswith("waiting for the cards' memory"):
-                memory_in_use(host.tree, 0, 0)
-
-        evidence = measure(host, stage=at)
-    memory = [attempt["server"]["host"]["memory"] for attempt in evidence["attempts"]]
-    assert [check["cards"][0]["used_bytes"] for check in memory] == [0, 0]
-    assert memory[0]["waited_s"] > 0.4 and failed(evidence) == set()
-
-
-def test_a_server_that_was_measured_beside_another_is_not_fresh(measured: tuple[Path, Any], tmp_path: Path) -> None:
-    """Nobody's launcher but ours leaves this out; evidence that says it was held all the same can't pass."""
-    directory = copied(measured, tmp_path)
-    path = directory / "attempts/mtp0-b" / store.SERVER
-    record = json.loads(path.read_text())
-    record["host"]["memory"]["cards"][0]["used_bytes"] = 29 * 2**30
-    path.write_text(json.dumps(record))
-    store.write_manifest(directory)
-    assert verify(directory).problems
-    (second,) = [attempt for attempt in derive(directory).attempts if attempt.label == "mtp0-b"]
-    (gate,) = [gate for gate in second.gates if gate.name == "fresh"]
-    assert gate.failures == ["mtp0-b: before its start, card 0000:03:00.0 still holds 29.0 GiB"]
 
 
 LADDER = LadderOptions(rungs=(1, 2), passes=2)

@@ -133,8 +133,8 @@ HOST_SECTIONS: dict[str, list[Case]] = {
             "workers of a removed container hold the card",
             "a card that holds more than 2 GiB is waited for, 60 s; then the campaign ends, nothing measured",
             (
-                "tests/test_host_guard.py::test_a_card_that_is_still_held_stops_the_campaign",
-                "tests/test_host_guard.py::test_a_card_that_is_held_at_first_is_waited_for",
+                "tests/test_cards_held.py::test_a_card_that_is_still_held_stops_the_campaign",
+                "tests/test_cards_held.py::test_a_card_that_is_held_at_first_is_waited_for",
                 GONE + "test_82_a_container_that_no_signal_ends",
             ),
         ),
