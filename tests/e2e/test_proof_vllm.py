@@ -27,7 +27,7 @@ from harness.launch.server import Places
 from harness.plan import ServerPlan, server_plan
 from harness.wire.capture import load_capture
 from tests.e2e.bench import Bench, Benches, assert_verifies, containers
-from tests.e2e.conftest import QuickLane, model
+from tests.e2e.conftest import SIMULATED, QuickLane, model
 from tests.launch.conftest import BASE
 
 pytestmark = [pytest.mark.docker, pytest.mark.vllm]
@@ -139,9 +139,7 @@ def shimmed(docker_client: Any, request: pytest.FixtureRequest) -> Iterator[str]
     docker_client.images.remove(tag, force=True)
 
 
-@pytest.mark.parametrize(
-    "shimmed", [("b70-bench-e2e-test:simulated", "python3", "/opt/vllm-cpu/bin/python3")], indirect=True
-)
+@pytest.mark.parametrize("shimmed", [(SIMULATED, "python3", "/opt/vllm-cpu/bin/python3")], indirect=True)
 def test_a_variable_changed_within_the_image(
     bench: Benches, docker_client: Any, quick: QuickLane, shimmed: str, tmp_path: Path
 ) -> None:
