@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.attempt import Attempt, Surroundings
-from harness.errors import BenchError, UsageError
+from harness.errors import BenchError, Interrupted, UsageError
 from harness.evidence import store
 from harness.evidence.fresh import counters
 from harness.evidence.schema import AttemptStatus, ModelFacts, Start
@@ -235,6 +235,6 @@ def ask_fresh(
             guard.check()
         except UsageError:
             raise
-        except BenchError as failure:
+        except (BenchError, Interrupted) as failure:  # what the records say is told all the same
             asked.problems.append(str(failure))
     return asked

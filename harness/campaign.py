@@ -324,7 +324,7 @@ def _attempt(
     unwritten: RecordError | None = None
     try:
         status, error = Attempt(plan, name, around, work).run()
-    except BenchError as failure:
+    except (BenchError, Interrupted) as failure:
         error = str(failure)
         unwritten = failure if isinstance(failure, RecordError) else None
         raise

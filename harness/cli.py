@@ -43,7 +43,7 @@ from harness.cli_options import (
     typed_command,
 )
 from harness.commands import campaigns, clean, compare, doctor, explain, judge, lab, model, promote, report, seal
-from harness.errors import BenchError, ExitCode, UsageError
+from harness.errors import BenchError, ExitCode, Interrupted, UsageError
 from harness.screen import guard
 from harness.signals import SignalGuard
 
@@ -385,7 +385,7 @@ def main() -> None:
     try:
         with SignalGuard().installed():
             code = app(standalone_mode=False)
-    except BenchError as error:
+    except (BenchError, Interrupted) as error:
         typer.echo(f"bench: {error}", err=True)
         sys.exit(error.exit_code)
     except Exception as error:

@@ -49,5 +49,11 @@ class FreshnessError(LaunchError):
     """What runs isn't what was asked, or isn't fresh: found before the first measured prompt."""
 
 
-class Interrupted(BenchError):  # noqa: N818 - the field's word, as in contract section 4
-    """The user or the system ended the campaign (SIGINT, SIGTERM, SIGHUP)."""
+class Interrupted(BaseException):
+    """The user or the system ended the command (SIGINT, SIGTERM, SIGHUP).
+
+    Like KeyboardInterrupt no Exception: it comes wherever the process just is, and neither a library that turns every
+    Exception into one of its own nor a step of ours that notes a BenchError and goes on may keep it.
+    """
+
+    exit_code = ExitCode.INFRASTRUCTURE

@@ -2,8 +2,9 @@
 
 import contextlib
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 from harness.errors import Interrupted
@@ -29,6 +30,13 @@ class SignalGuard:
             self._raised, self._heard = True, name
             raise Interrupted(f"interrupted by {name}")
 
+    def _drop(self, args: "sys.UnraisableHookArgs", hook: Callable[["sys.UnraisableHookArgs"], object]) -> None:
+        """Python drops what is raised in a finalizer: then that signal waits, and a second one is raised."""
+        if not isinstance(args.exc_value, Interrupted):
+            hook(args)
+        elif self._raised:
+            self._raised, self._pending = False, self._heard
+
     @contextlib.contextmanager
     def installed(self) -> Iterator["SignalGuard"]:
         """Handle signals inside; the handlers from before come back after. Outside the main thread: does nothing."""
@@ -37,10 +45,14 @@ class SignalGuard:
             return
         # What the caller has ignored stays ignored: nohup, and jobs that a script put into the background.
         heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        hook = sys.unraisablehook
+
         before = {number: signal.signal(number, self._receive) for number in heard}
+        sys.unraisablehook = lambda args: self._drop(args, hook)
         try:
             yield self
         finally:
+            sys.unraisablehook = hook
             for number, handler in before.items():
                 signal.signal(number, handler)
 
@@ -57,20 +69,21 @@ class SignalGuard:
     def listening(self) -> Iterator[None]:
         """Inside a :meth:`quiet` context: signals are heard again, one that has waited first.
 
-        Raises Interrupted at its end for a signal whose exception was lost: Python drops what is raised in a finalizer.
+        Raises Interrupted at its end for a signal whose exception never came out.
         """
         before, heard = self._quiet, self._heard
         try:
             self._quiet = 0
             self.check()
             yield
+            self.check()
             if self._heard != heard:
                 raise Interrupted(f"interrupted by {self._heard}")
         finally:
             self._quiet = before
 
     def check(self) -> None:
-        """Raise Interrupted for a signal that came while quiet."""
+        """Raise Interrupted for a signal that came while quiet, or whose exception was dropped."""
         if self._pending is not None and not self._raised:
-            self._raised = True
+            self._raised, self._heard = True, self._pending
             raise Interrupted(f"interrupted by {self._pending}")

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +16,18 @@ from tests.bench import Done, Typed, campaign_of, evidence_of, strict, write_lau
 # How long an example takes says how busy the machine is, nothing more.
 settings.register_profile("bench", deadline=None)
 settings.load_profile("bench")
+
+
+def pytest_configure() -> None:
+    """Signals that this run was told to ignore (nohup, a shell's background) would be ignored by what tests start."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            # SIGHUP still doesn't end the run; a process that it starts has the default again.
+            signal.signal(number, signal.default_int_handler if number is signal.SIGINT else _unheard)
+
+
+def _unheard(number: int, frame: object) -> None:
+    """For a signal that the run itself ignores."""
 
 
 def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -256,7 +256,7 @@ def test_configuration_that_is_not_the_asked_one_is_refused_before_the_first_pro
     """The launcher believes that its server compiles, and hands it an argument that says otherwise."""
     launcher = tmp_path / "eager.toml"
     text = (Path(__file__).parents[1] / "launchers" / "simulated.toml").read_text(encoding="utf-8")
-    launcher.write_text(text.replace('arguments = ["--tie-rate", "0.03"]', 'arguments = ["--enforce-eager"]'))
+    launcher.write_text(text.replace("arguments = [", 'arguments = ["--enforce-eager", '))
     done = bench("strict", "--mtp", "0", "--launcher", launcher, cwd=tmp_path)
     evidence = evidence_of(campaign_of(tmp_path))
     assert (done.code, evidence["status"], evidence["attempts"][0]["rows"]) == (2, "invalid", [])

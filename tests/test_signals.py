@@ -102,21 +102,52 @@ def test_what_nohup_ignores_stays_ignored() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_an_exception_that_python_drops_is_raised_at_the_end() -> None:
-    class Finalizer:
-        def __del__(self) -> None:
-            send(signal.SIGINT)  # what its handler raises is printed and dropped
+class Finalizer:
+    """What its signal raises, Python drops."""
 
+    def __del__(self) -> None:
+        send(signal.SIGINT)
+
+
+def test_an_exception_that_python_drops_is_raised_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
     guard = SignalGuard()
-    heard: list[object] = []
-    hook, sys.unraisablehook = sys.unraisablehook, lambda args: heard.append(args.exc_type)
-    try:
-        with guard.installed(), guard.quiet(), pytest.raises(Interrupted, match="SIGINT"), guard.listening():
+    with guard.installed(), guard.quiet():
+        with pytest.raises(Interrupted, match="SIGINT"), guard.listening():
             Finalizer()
-            heard.append("still measuring")
-    finally:
-        sys.unraisablehook = hook
-    assert heard == [Interrupted, "still measuring"]
+            steps = ["still measuring"]
+        guard.check()
+    assert steps == ["still measuring"] and capsys.readouterr().err == ""
+
+
+def test_after_a_dropped_exception_the_next_check_or_signal_is_raised() -> None:
+    for after in (lambda guard: guard.check(), lambda guard: send(signal.SIGTERM)):
+        guard = SignalGuard()
+        with guard.installed():
+            Finalizer()
+            with pytest.raises(Interrupted):
+                after(guard)
+            send(signal.SIGTERM)
+
+
+def test_what_else_python_drops_is_still_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def __del__(self) -> None:
+            raise ValueError("unheard")
+
+    told: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda args: told.append(args.exc_type))
+    hook = sys.unraisablehook
+    with SignalGuard().installed():
+        Broken()
+    assert told == [ValueError] and sys.unraisablehook is hook
+
+
+def test_no_library_makes_an_error_of_its_own_of_it() -> None:
+    with SignalGuard().installed(), pytest.raises(Interrupted, match="SIGTERM"):
+        try:
+            send(signal.SIGTERM)
+        except Exception as error:  # as docker's client does around its first request
+            raise LookupError("the engine can't be reached") from error
 
 
 def test_quiet_is_what_it_was_after_an_interrupt_within() -> None:

@@ -36,8 +36,6 @@ class Bench:
         self._errors = ""
         self._ended = 0
         self._news = threading.Condition()
-        # A test run behind nohup, or in a shell's background, ignores signals, and would hand that on.
-        program = ["env", "--default-signal=INT,HUP", *program]
         words = [*program, command, *([] if plain else ["--json"]), "--out", str(out), *arguments]
         # Not in a checkout: launchers, images and suites must be found from anywhere.
         self._process = subprocess.Popen(

@@ -168,6 +168,23 @@ def test_command_refuses_wrong_users(tmp_path: Path) -> None:
 
 
 @pytest.mark.docker
+def test_what_a_killed_self_test_leaves_ends_at_its_stop_signal() -> None:
+    from harness.launch.container import Container
+    from harness.launch.docker import DockerEngine
+    from harness.selftest.proxy import _source
+
+    try:
+        found = DockerEngine().image(load_image(str(ROOT / "images" / "vllm-cpu.toml")))
+    except LaunchError as error:
+        pytest.skip(f"there is no Docker engine with the image here ({error})")
+    with _source(found.id) as source:
+        container = Container(source.client, str(source.id))
+        assert container.wait_until(("running",), 30)
+        assert container.end(stop_s=30, gone_s=30) is False, "it was killed only after 30 s"
+        assert container.look() == "ended"
+
+
+@pytest.mark.docker
 def test_docker_proxy_is_measured_in_a_container_that_is_gone_afterwards() -> None:
     import docker
     from docker.errors import DockerException
