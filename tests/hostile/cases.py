@@ -15,6 +15,7 @@ class Case(NamedTuple):
 
 
 A, B, C, D = "ABCD"
+TOKENS = "tests/hostile/test_tokens.py::"
 ANSWERS = "tests/hostile/test_answers.py::"
 CAMPAIGNS = "tests/hostile/test_campaigns.py::"
 LOAD = "tests/hostile/test_load.py::"
@@ -39,27 +40,27 @@ SECTIONS: dict[str, list[Case]] = {
             1,
             "an empty chunk comes first",
             "TTFT is the first id; the early byte stands apart",
-            (ANSWERS + "test_01_an_early_chunk_without_ids_is_a_first_byte_and_no_first_token",),
+            (TOKENS + "test_01_an_early_chunk_without_ids_is_a_first_byte_and_no_first_token",),
         ),
         Case(
             2,
             "a long wait after an empty chunk",
             "the wait is no gap between tokens",
-            (ANSWERS + "test_02_an_early_empty_chunk_makes_no_gap_between_tokens",),
+            (TOKENS + "test_02_an_early_empty_chunk_makes_no_gap_between_tokens",),
         ),
         Case(
             3,
             "ids without text",
             "they are the first token and are counted",
-            (ANSWERS + "test_03_empty_text_with_ids_is_a_first_token",),
+            (TOKENS + "test_03_empty_text_with_ids_is_a_first_token",),
         ),
-        Case(4, "[DONE] alone", "invalid, never a zero", (ANSWERS + "test_04_an_answer_of_done_alone_is_no_zero",)),
+        Case(4, "[DONE] alone", "invalid, never a zero", (TOKENS + "test_04_an_answer_of_done_alone_is_no_zero",)),
         Case(
             5,
             "reasoning deltas of a chat stream",
             "refused by name: only completions are measured",
             (
-                ANSWERS + "test_05_a_stream_of_reasoning_is_refused_by_name",
+                TOKENS + "test_05_a_stream_of_reasoning_is_refused_by_name",
                 COMPLETION + "test_05_a_real_chat_stream_is_refused_by_name",
             ),
         ),
@@ -67,26 +68,26 @@ SECTIONS: dict[str, list[Case]] = {
             6,
             "several ids in each chunk",
             "rates count ids; ids per chunk stand beside",
-            (ANSWERS + "test_06_07_rates_count_ids_over_the_chunks_own_instants",),
+            (TOKENS + "test_06_07_rates_count_ids_over_the_chunks_own_instants",),
         ),
         Case(
             7,
             "irregular numbers of ids",
             "rates from ids and the chunks' instants",
-            (ANSWERS + "test_06_07_rates_count_ids_over_the_chunks_own_instants",),
+            (TOKENS + "test_06_07_rates_count_ids_over_the_chunks_own_instants",),
         ),
         Case(
             8,
             "chunks of text without ids or usage",
             "no rate at all",
-            (ANSWERS + "test_08_chunks_of_text_without_ids_or_usage_have_no_rate",),
+            (TOKENS + "test_08_chunks_of_text_without_ids_or_usage_have_no_rate",),
         ),
         Case(
             9,
             "several ids in the first chunk",
             "only later ids make intervals",
             (
-                ANSWERS + "test_09_a_first_chunk_of_four_leaves_eight_intervals",
+                TOKENS + "test_09_a_first_chunk_of_four_leaves_eight_intervals",
                 "tests/measure/test_rates.py::"
                 "test_first_chunk_with_four_ids_leaves_its_ids_out_of_the_burst_exact_rate",
             ),
@@ -95,7 +96,7 @@ SECTIONS: dict[str, list[Case]] = {
             10,
             "usage that runs ahead of the ids",
             "noted as buffered; times are of ids alone",
-            (ANSWERS + "test_10_usage_that_grows_before_the_ids_come_is_noted",),
+            (TOKENS + "test_10_usage_that_grows_before_the_ids_come_is_noted",),
         ),
         Case(
             11,
@@ -110,15 +111,15 @@ SECTIONS: dict[str, list[Case]] = {
             12,
             "text that tokenizes to another count",
             "text is never tokenized for timing",
-            (ANSWERS + "test_12_13_how_long_the_text_is_says_nothing",),
+            (TOKENS + "test_12_13_how_long_the_text_is_says_nothing",),
         ),
         Case(
             13,
             "usage and ids that disagree",
             INVALID,
             (
-                ANSWERS + "test_13_usage_that_counts_more_than_came_is_invalid",
-                ANSWERS + "test_12_13_how_long_the_text_is_says_nothing",
+                TOKENS + "test_13_usage_that_counts_more_than_came_is_invalid",
+                TOKENS + "test_12_13_how_long_the_text_is_says_nothing",
             ),
         ),
         Case(
@@ -126,35 +127,35 @@ SECTIONS: dict[str, list[Case]] = {
             "another tokenizer at the server",
             "the server's own prompt ids are kept, and must agree between arm and oracle",
             (
-                ANSWERS + "test_14_the_prompt_is_what_the_server_says_it_read",
+                TOKENS + "test_14_the_prompt_is_what_the_server_says_it_read",
                 "tests/measure/test_identity.py::test_a_prompt_unfit_on_one_side_is_a_problem_and_not_exact",
             ),
         ),
         Case(
-            15, "an id lost in the middle", INVALID, (ANSWERS + "test_15_18_an_id_missing_anywhere_is_invalid", TWELVE)
+            15, "an id lost in the middle", INVALID, (TOKENS + "test_15_18_an_id_missing_anywhere_is_invalid", TWELVE)
         ),
         Case(
             16,
             "null ids with the right text",
             "invalid: text is no substitute",
-            (ANSWERS + "test_16_null_ids_never_fall_back_to_text", TWELVE),
+            (TOKENS + "test_16_null_ids_never_fall_back_to_text", TWELVE),
         ),
         Case(
             18,
             "ids lost at the end; escapes cut by hand",
             "invalid; where usage agrees, --stream-canary finds it; a JSON parser alone reads, the raw bytes are kept",
             (
-                ANSWERS + "test_15_18_an_id_missing_anywhere_is_invalid",
+                TOKENS + "test_15_18_an_id_missing_anywhere_is_invalid",
                 CANARY + "test_18_a_stream_that_loses_its_last_id_fails_the_canaries_and_no_other_gate",
                 CANARY + "test_18_an_answer_from_a_cache_is_no_proof",
-                ANSWERS + "test_18_escapes_are_read_by_a_json_parser_and_the_bytes_are_kept",
+                TOKENS + "test_18_escapes_are_read_by_a_json_parser_and_the_bytes_are_kept",
             ),
         ),
         Case(
             19,
             "ten ids at a time",
             "ids per chunk on the record, and a warning",
-            (ANSWERS + "test_19_a_server_that_sends_ten_ids_at_a_time_is_on_the_record",),
+            (TOKENS + "test_19_a_server_that_sends_ten_ids_at_a_time_is_on_the_record",),
         ),
     ],
     B: [

@@ -1,6 +1,6 @@
 """Sections E to G of the list, which files, hosts and containers play."""
 
-from tests.hostile.cases import ANSWERS, COMPLETION, Case
+from tests.hostile.cases import COMPLETION, TOKENS, Case
 
 FILES = "tests/hostile/test_files.py::"
 IDENTITY = "tests/hostile/test_identity.py::"
@@ -23,7 +23,7 @@ HOST_SECTIONS: dict[str, list[Case]] = {
             63,
             "no token, so no time",
             "null with a reason, never arithmetic with 0",
-            (ANSWERS + "test_04_an_answer_of_done_alone_is_no_zero", COMPLETION + "test_04_only_done_has_no_tokens"),
+            (TOKENS + "test_04_an_answer_of_done_alone_is_no_zero", COMPLETION + "test_04_only_done_has_no_tokens"),
         ),
         Case(
             65,

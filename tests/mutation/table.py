@@ -19,8 +19,11 @@ class Tests:
 
 
 _ANSWERS = "wire/completion wire/completion_endings wire/completion_events"
-_CAPTURES = "wire/capture_writer wire/capture_limits wire/capture wire/frozen hostile/corners"
-_SOCKETS = "wire/connection wire/transport_exactly wire/frozen wire/transport wire/barrier wire/poller hostile/races"
+_CAPTURES = "wire/capture_writer wire/capture_limits wire/capture wire/capture_damaged wire/frozen hostile/corners"
+_SOCKETS = (
+    "wire/connection wire/transport_exactly wire/frozen wire/transport wire/transport_endings "
+    "wire/transport_interrupted wire/barrier wire/poller hostile/races"
+)
 
 TESTS: dict[str, Tests] = {
     "harness.measure.bootstrap": Tests("measure/exactly measure/bootstrap"),
@@ -35,15 +38,13 @@ TESTS: dict[str, Tests] = {
     "harness.measure.selftest": Tests("measure/selftest"),
     "harness.wire.answer_end": Tests("wire/answer_end"),
     "harness.wire.capture": Tests(_CAPTURES),
-    "harness.wire.capture_writer": Tests(
-        "wire/capture_writer wire/capture_limits wire/capture wire/frozen hostile/corners"
-    ),
+    "harness.wire.capture_writer": Tests(_CAPTURES),
     "harness.wire.chunks": Tests(f"{_ANSWERS} wire/frozen wire/properties hostile/corners"),
     "harness.wire.completion": Tests(f"{_ANSWERS} wire/frozen wire/properties hostile/corners"),
     "harness.wire.connection": Tests(_SOCKETS),
     "harness.wire.exchange": Tests(f"wire/exchange {_ANSWERS}"),
     "harness.wire.http": Tests("wire/http wire/regular hostile/corners"),
-    "harness.wire.library": Tests("wire/library_exactly wire/library hostile/corners"),
+    "harness.wire.library": Tests("wire/library_exactly wire/library wire/library_proxies hostile/corners"),
     "harness.wire.masking": Tests("wire/masking"),
     "harness.wire.poller": Tests("wire/poller wire/barrier"),
     "harness.wire.reason": Tests(f"wire/reason {_ANSWERS}"),

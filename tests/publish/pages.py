@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
@@ -11,7 +12,8 @@ from harness.evidence.schema import Evidence
 from harness.publish.campaigns import Campaign
 from harness.publish.page import page_view, render
 from harness.publish.page_ladder import median_ttft_ms
-from harness.publish.page_view import PageView
+from harness.publish.page_view import Matrix, PageView
+from tests.publish.test_projection import served
 from tests.recorded import campaign
 
 NAMES = ("tiny", "ties", "ladder0", "ladder3ties")
@@ -139,3 +141,56 @@ def _entry(items: list[Any], part: str) -> Any:
         if len(named) == 1:
             return named[0]
     return next(item for item in items if f"c{item['rung']}" == part)
+
+
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>&amp;{{ 7*7 }}"
+
+
+def hostile(raw: Any) -> Any:
+    """The evidence with markup in everything that a file of the user's, a server or a host decides."""
+    text = {"lane_title", "command", "lane", "suite_id", "served_model_name", "hostname", "detail", "note", "error"}
+    prompts = {item["id"] for item in raw["start"]["suite"]["prompts"]}
+
+    def walk(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            if key in ("env", "image_env", "labels"):
+                return dict.fromkeys(value, HOSTILE) | {HOSTILE: HOSTILE}
+            return {name: walk(item, name) for name, item in value.items()}
+        if isinstance(value, list):
+            if key in ("failures", "notes", "reasons", "unknown", "differences", "warnings", "repo_digests", "why"):
+                return [HOSTILE, *value] if key != "failures" or value else value
+            if key == "arguments":
+                return [*value, HOSTILE]
+            return [walk(item, key if key != "servers" else "") for item in value]
+        if isinstance(value, str) and (key in text or (key in ("prompt_id", "slot", "id") and value in prompts)):
+            return f"{HOSTILE}{value}"
+        return value
+
+    return walk(raw)
+
+
+def simulated(name: str) -> Campaign:
+    raw = stored(name)
+    changed = raw | {"simulated": True, "start": raw["start"] | {"simulated": True}}
+    return Campaign(recorded(name)[0].directory, modelled(changed))
+
+
+def coverage(view: PageView) -> Matrix:
+    (block,) = view.across[0].blocks
+    assert isinstance(block, Matrix)
+    return block
+
+
+def changed_to(name: str, **changes: Any) -> Campaign:
+    return Campaign(recorded(name)[0].directory, modelled(stored(name) | changes))
+
+
+def attached(name: str, **changes: Any) -> Campaign:
+    start = stored(name)["start"]
+    return changed_to(name, start=start | {"plan": start["plan"] | {"engine": "attach"}}, **changes)
+
+
+def projection(source: Campaign) -> tuple[Page, str]:
+    html = html_of(source, manifest=served(source.evidence), bandwidth=50e9)
+    (section,) = re.findall(r'<section id="all-projection".*?</section>', html, re.DOTALL)
+    return taken_apart(html), section

@@ -13,27 +13,31 @@ from harness.errors import UsageError
 from harness.evidence.ladder_schema import LadderEvidence
 from harness.evidence.schema import Evidence, ServerRecord
 from harness.publish.campaigns import Campaign
-from harness.publish.page import page_view, render
+from harness.publish.page import page_view
 from harness.publish.page_across import names
 from harness.publish.page_common import environment_rows
 from harness.publish.page_ladder import median_ttft_ms
-from harness.publish.page_view import Chip, Code, Matrix, PageView, Sentences, Table, aloud, byte_words, numbers, share
+from harness.publish.page_view import Chip, Code, Sentences, Table, aloud, byte_words, numbers, share
 from tests.publish.pages import (
+    HOSTILE,
     NAMES,
     Figure,
     Page,
     at,
+    changed_to,
+    coverage,
+    hostile,
     html_of,
     modelled,
     page_of,
+    projection,
     recorded,
+    simulated,
     stored,
     taken_apart,
     view_of,
 )
 from tests.publish.test_projection import served
-
-HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>&amp;{{ 7*7 }}"
 
 
 @pytest.fixture(scope="module")
@@ -139,29 +143,6 @@ def test_a_ladder_without_a_verdict_has_no_hero(status: str) -> None:
     assert hero.number is None and hero.why_none
 
 
-def hostile(raw: Any) -> Any:
-    """The evidence with markup in everything that a file of the user's, a server or a host decides."""
-    text = {"lane_title", "command", "lane", "suite_id", "served_model_name", "hostname", "detail", "note", "error"}
-    prompts = {item["id"] for item in raw["start"]["suite"]["prompts"]}
-
-    def walk(value: Any, key: str = "") -> Any:
-        if isinstance(value, dict):
-            if key in ("env", "image_env", "labels"):
-                return dict.fromkeys(value, HOSTILE) | {HOSTILE: HOSTILE}
-            return {name: walk(item, name) for name, item in value.items()}
-        if isinstance(value, list):
-            if key in ("failures", "notes", "reasons", "unknown", "differences", "warnings", "repo_digests", "why"):
-                return [HOSTILE, *value] if key != "failures" or value else value
-            if key == "arguments":
-                return [*value, HOSTILE]
-            return [walk(item, key if key != "servers" else "") for item in value]
-        if isinstance(value, str) and (key in text or (key in ("prompt_id", "slot", "id") and value in prompts)):
-            return f"{HOSTILE}{value}"
-        return value
-
-    return walk(raw)
-
-
 @pytest.mark.parametrize("name", ["ties", "ladder3ties"])
 def test_everything_from_the_evidence_is_escaped(name: str) -> None:
     directory = recorded(name)[0].directory
@@ -194,12 +175,6 @@ def test_anchors_lead_somewhere_and_ids_are_unique(page: Page) -> None:
     assert len(ids) == len(set(ids))
     targets = {(attributes["href"] or "")[1:] for tag, attributes in page.tags if tag == "a"}
     assert len(targets) > 40 and targets <= set(ids)
-
-
-def simulated(name: str) -> Campaign:
-    raw = stored(name)
-    changed = raw | {"simulated": True, "start": raw["start"] | {"simulated": True}}
-    return Campaign(recorded(name)[0].directory, modelled(changed))
 
 
 @pytest.mark.parametrize("name", ["tiny", "ladder0"])
@@ -239,125 +214,12 @@ def test_withheld_rungs_are_hollow_in_the_drawing_and_carry_their_counts(page: P
                 assert point["data-exact"] == f"{rung['exact']}/{rung['total']}"
 
 
-FAILED = {"name": "G3", "subject": "mtp0-b vs mtp0-a", "passed": False, "failures": ["G3: one differs"]}
-
-
-def changed_to(name: str, **changes: Any) -> Campaign:
-    return Campaign(recorded(name)[0].directory, modelled(stored(name) | changes))
-
-
-def attached(name: str, **changes: Any) -> Campaign:
-    start = stored(name)["start"]
-    return changed_to(name, start=start | {"plan": start["plan"] | {"engine": "attach"}}, **changes)
-
-
-def fault(name: str) -> list[Any]:
-    """Its attempts, the last with a gate of its own that failed."""
-    attempts = stored(name)["attempts"]
-    gate = {"name": "canaries", "subject": "mtp0", "passed": False, "failures": ["canaries: one differs"]}
-    return [*attempts[:-1], attempts[-1] | {"gates": [*attempts[-1]["gates"], gate]}]
-
-
-WHOLE = {
-    "oracle gate": (
-        lambda: changed_to("ladder0", status="withheld", withheld=True, gates=[FAILED], reasons=FAILED["failures"]),
-        "withheld",
-        "G3: one differs",
-    ),
-    "canary": (
-        lambda: changed_to("ladder0", status="withheld", withheld=True, attempts=fault("ladder0")),
-        "withheld",
-        "canaries: one differs",
-    ),
-    "reason alone": (
-        lambda: changed_to("ladder0", status="withheld", withheld=True, reasons=["the host was throttled"]),
-        "withheld",
-        "the host was throttled",
-    ),
-    "invalid": (
-        lambda: changed_to("ladder0", status="invalid", withheld=True, reasons=["the server died"]),
-        "no verdict",
-        "the server died",
-    ),
-    "attached": (lambda: attached("ladder0"), "no verdict", "bench did not start this server"),
-}
-
-
-@pytest.mark.parametrize("case", WHOLE)
-def test_a_ladder_that_is_held_back_as_a_whole_shows_no_rung(case: str) -> None:
-    make, word, why = WHOLE[case]
-    source = make()
-    view = page_view([source])
-    found = taken_apart(render(view))
-    points = [a for _, a in found.tags if "data-users" in a]
-    assert len(points) == 2 * len(stored("ladder0")["rungs"])
-    assert {point["class"] for point in points} == {"point withheld"}
-    (campaign_,) = view.campaigns
-    (rungs,) = (section for section in campaign_.sections if section.id == "rungs")
-    (shown,) = (block for block in rungs.blocks if isinstance(block, Table))
-    assert [row.cells[1] for row in shown.rows] == [(Chip(word, "bad"),)] * len(shown.rows)
-    assert {row.tone for row in shown.rows} == {"bad"}
-    assert isinstance(rungs.blocks[0], Sentences) and rungs.blocks[0].tone == "bad"
-    assert rungs.blocks[0].items[0].startswith("No rung may be shown, because the whole ladder is ")
-    assert why in rungs.blocks[0].items[0]
-    assert "Exact in every pass" in stored("ladder0")["scope"] and "Exact in every pass" not in found.text
-    assert campaign_.hero.number is None and campaign_.hero.why_none
-    (row,) = coverage(view).rows
-    (entry,) = row[2][0]
-    assert entry.status.text == word and entry.status.tone != "good"
-    assert "exact:" not in "".join(getattr(part, "text", str(part)) for part in entry.figure)
-
-
-def test_a_rung_beside_a_miss_stays_shown_and_a_fault_beside_a_miss_hides_all() -> None:
-    raw = stored("ladder0")
-    why = ["c8: 23/24 answers equal their oracle"]
-    rungs = [*raw["rungs"][:-1], raw["rungs"][-1] | {"withheld": True, "exact": 23, "why": why}]
-    for reasons, kinds in ((why, {"point shown", "point withheld"}), ([*why, "a canary differs"], {"point withheld"})):
-        source = changed_to("ladder0", rungs=rungs, status="withheld", withheld=True, reasons=reasons)
-        points = [a for _, a in taken_apart(html_of(source)).tags if "data-users" in a]
-        assert {point["class"] for point in points} == kinds
-
-
-def projection(source: Campaign) -> tuple[Page, str]:
-    html = html_of(source, manifest=served(source.evidence), bandwidth=50e9)
-    (section,) = re.findall(r'<section id="all-projection".*?</section>', html, re.DOTALL)
-    return taken_apart(html), section
-
-
-PROJECTED = {
-    "passed": (lambda: changed_to("tiny"), "", ""),
-    "withheld": (lambda: changed_to("tiny", status="withheld", withheld=True, gates=[FAILED]), "withheld", "G3 of"),
-    "rejected": (lambda: changed_to("tiny", status="rejected", withheld=True, gates=[FAILED]), "rejected", "G3 of"),
-    "attached": (lambda: attached("tiny"), "no verdict", "bench did not start"),
-    "interrupted": (lambda: changed_to("tiny", status="interrupted", withheld=True), "no verdict", "it has not ended"),
-}
-
-
-@pytest.mark.parametrize("case", PROJECTED)
-def test_a_rate_beside_a_ceiling_carries_what_keeps_it_back(case: str) -> None:
-    make, word, why = PROJECTED[case]
-    source = make()
-    found, section = projection(source)
-    chips = re.findall(r'<span class="chip (?:bad|warn)">(withheld|rejected|no verdict)</span>', section)
-    assert chips == ([word] * 4 if word else []), "at the rate and at the share of both pairs"
-    notes = [items for items in found.words if items.startswith("The rate beside this ceiling is not to be published")]
-    assert len(notes) == (2 if word else 0) and all(why in note for note in notes)
-    said = [words for words in found.words if words.startswith("These speeds were measured and are not to be pub")]
-    assert len(said) == (1 if word else 0) and all(why in note for note in said)
-
-
 def test_a_rate_of_one_server_alone_is_named_as_that() -> None:
     raw = stored("tiny")
     pairs = [raw["pairs"][0], raw["pairs"][1] | {"center": None, "b": None, "spread": None}]
     _, section = projection(changed_to("tiny", pairs=pairs, status="invalid", withheld=True))
     values = dict(re.findall(r'data-field="(pairs\.[^"]*)" data-value="([^"]*)"', section))
     assert values == {"pairs.mtp0.center": str(pairs[0]["center"]), "pairs.mtp3.a": str(pairs[1]["a"])}
-
-
-def coverage(view: PageView) -> Matrix:
-    (block,) = view.across[0].blocks
-    assert isinstance(block, Matrix)
-    return block
 
 
 def test_coverage_has_every_campaign_in_its_cell_and_names_what_tells_them_apart() -> None:

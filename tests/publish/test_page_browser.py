@@ -8,8 +8,7 @@ import pytest
 
 from harness.publish.campaigns import Campaign
 from tests.publish.chromium import Tab, executable, tab
-from tests.publish.pages import NAMES, at, html_of, modelled, page_of, recorded, stored
-from tests.publish.test_page import hostile, simulated
+from tests.publish.pages import NAMES, at, hostile, html_of, modelled, page_of, recorded, simulated, stored
 
 pytestmark = pytest.mark.skipif(executable() is None, reason="no chromium on this machine: apt-get install chromium")
 

@@ -10,7 +10,7 @@ from harness.errors import EvidenceError
 from harness.wire import capture as capture_module
 from harness.wire import capture_writer
 from harness.wire.capture import Control, Tag, load_capture
-from tests.wire.test_capture import BEGIN, CONTROL, END, HEADER, READS, load, pack, plain, refused
+from tests.wire.captures import BEGIN, CONTROL, END, HEADER, READS, load, pack, plain, refused
 
 
 def test_these_are_the_limits() -> None:

@@ -1,10 +1,7 @@
 """The library transport against a real TLS server, real proxies and real timeouts."""
 
-import contextlib
-import shutil
 import socket
 import ssl
-import subprocess
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,11 +17,12 @@ from harness.wire.completion import Reason, parse_completion
 from harness.wire.exchange import Ending, Exchange
 from harness.wire.library import LibraryTransport
 from harness.wire.transport import Deadlines, SocketTransport
+from tests.wire.asking import ANSWER, SHORT, consistent
+from tests.wire.asking import ask_library as ask
 from tests.wire.build import DONE, GOOD, GOOD_TEXT, HEAD, chunked, sized, until_close
 from tests.wire.scripted import (
     PATIENCE_S,
     Peer,
-    ScriptedServer,
     Step,
     Told,
     half_close,
@@ -36,61 +34,6 @@ from tests.wire.scripted import (
     serving,
     wait,
 )
-
-ANSWER = b"".join(chunked(GOOD))
-SHORT = Deadlines(connect_s=0.3, first_byte_s=0.3, idle_s=0.3, total_s=10.0)
-
-
-@pytest.fixture(scope="session")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A self-signed certificate for 127.0.0.1, with its key, as one PEM file."""
-    if shutil.which("openssl") is None:
-        pytest.skip("needs the openssl command to make a certificate")
-    folder = tmp_path_factory.mktemp("tls")
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:P-256",
-        "-nodes",
-        "-days",
-        "2",
-    ]
-    command += [
-        "-keyout",
-        "key.pem",
-        "-out",
-        "cert.pem",
-        "-subj",
-        "/CN=127.0.0.1",
-        "-addext",
-        "subjectAltName=IP:127.0.0.1",
-    ]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=60)
-    both = folder / "both.pem"
-    both.write_bytes((folder / "key.pem").read_bytes() + (folder / "cert.pem").read_bytes())
-    return both
-
-
-@pytest.fixture(scope="session")
-def tls(certificate: Path) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-    return context
-
-
-def ask(server: ScriptedServer, *, scheme: str = "http", body: bytes = b"{}", **options: object) -> Exchange:
-    transport = LibraryTransport(drain_s=0.0, **options)  # type: ignore[arg-type]
-    return transport.exchange(server.request(body), url=f"{scheme}://127.0.0.1:{server.port}/v1/completions")
-
-
-def consistent(exchange: Exchange) -> bool:
-    lengths = {len(exchange.sizes), len(exchange.at_ns), len(exchange.user_ns), len(exchange.kernel)}
-    return len(lengths) == 1 and sum(exchange.sizes) == len(exchange.data)
-
 
 # Streams
 
@@ -386,85 +329,3 @@ def test_an_exception_of_the_sink_closes_the_connection(when: str) -> None:
     with serving([request, send(ANSWER), hold]) as server, pytest.raises(OSError, match="No space"):
         ask(server, sink=Failing())
     assert ended == [Ending.CLOSED if when == "end" else Ending.INTERRUPTED]
-
-
-# Proxies
-
-
-def relay(peer: Peer) -> None:
-    """A proxy for one connection: CONNECT tunnels, and plain requests with the whole address in their first line."""
-    request(peer)
-    method, target, _ = peer.request.split(b" ", 2)
-    host, _, port = target.removeprefix(b"http://").split(b"/")[0].partition(b":")
-    with socket.create_connection((host.decode(), int(port)), timeout=PATIENCE_S) as far:
-        if method == b"CONNECT":
-            peer.sock.sendall(b"HTTP/1.1 200 Established\r\n\r\n")
-        else:
-            far.sendall(peer.request)
-
-        def pump(source: socket.socket, sink: socket.socket) -> None:
-            with contextlib.suppress(OSError):
-                while data := source.recv(65536):
-                    sink.sendall(data)
-            with contextlib.suppress(OSError):
-                sink.shutdown(socket.SHUT_WR)
-
-        up = threading.Thread(target=pump, args=(peer.sock, far), daemon=True)
-        up.start()
-        pump(far, peer.sock)
-        up.join(PATIENCE_S)
-
-
-@pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_proxy_that_is_given_is_used(scheme: str, tls: ssl.SSLContext, certificate: Path) -> None:
-    with (
-        serving([request, send(ANSWER)], tls=tls if scheme == "https" else None) as server,
-        serving([relay]) as proxy,
-    ):
-        exchange = ask(
-            server, scheme=scheme, verify=str(certificate), proxy=f"http://127.0.0.1:{proxy.port}", body=b'{"n": 1}'
-        )
-    assert exchange.ending is Ending.CLOSED
-    assert parse_completion(exchange).token_ids == (5, 6, 7, 8)
-    assert len(proxy.peers) == len(server.peers) == 1
-    assert server.peers[0].request.endswith(b'{"n": 1}')
-    begun = proxy.peers[0].request.split(b"\r\n")[0]
-    origin = b"127.0.0.1:%d" % server.port
-    assert (
-        begun
-        == {
-            "https": b"CONNECT " + origin + b" HTTP/1.1",
-            "http": b"POST http://" + origin + b"/v1/completions HTTP/1.1",
-        }[scheme]
-    )
-    assert exchange.connected_ns is not None and exchange.sent_ns is not None
-    assert exchange.connected_ns < exchange.sent_ns < exchange.at_ns[0]
-
-
-def test_an_end_is_noticed_through_a_proxy(tls: ssl.SSLContext, certificate: Path) -> None:
-    with serving([request, send(b"".join(until_close(GOOD))), hold], tls=tls) as server, serving([relay]) as proxy:
-        exchange = ask(server, scheme="https", verify=str(certificate), proxy=f"http://127.0.0.1:{proxy.port}")
-    assert exchange.ending is Ending.DONE
-
-
-def test_a_proxy_that_refuses_is_a_failed_connection(certificate: Path) -> None:
-    with serving([request, send(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n")]) as proxy:
-        exchange = ask(proxy, scheme="https", verify=str(certificate), proxy=f"http://127.0.0.1:{proxy.port}")
-    assert exchange.ending is Ending.CONNECT_FAILED
-    assert "403" in exchange.detail
-
-
-@pytest.mark.parametrize("scheme", ["http", "https"])
-def test_the_environments_proxy_is_never_used(
-    scheme: str, tls: ssl.SSLContext, certificate: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with serving([request]) as proxy:
-        for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
-            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
-            monkeypatch.setenv(name.lower(), f"http://127.0.0.1:{proxy.port}")
-        monkeypatch.delenv("NO_PROXY", raising=False)
-        monkeypatch.delenv("no_proxy", raising=False)
-        with serving([request, send(ANSWER)], tls=tls if scheme == "https" else None) as server:
-            exchange = ask(server, scheme=scheme, verify=str(certificate))
-    assert exchange.ending is Ending.CLOSED
-    assert proxy.peers == []

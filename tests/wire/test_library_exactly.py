@@ -16,9 +16,10 @@ from harness.errors import UsageError
 from harness.wire.exchange import Ending, Exchange
 from harness.wire.library import LibraryTransport, _ending, _Watch
 from harness.wire.transport import Clock, Deadlines, NoSink
+from tests.wire.asking import ask_library as ask
+from tests.wire.asking import consistent
 from tests.wire.build import DONE, GOOD, chunked, exchange, until_close
 from tests.wire.scripted import Handed, Told, act, hold, request, send, serving, wait
-from tests.wire.test_library import ask, consistent
 
 
 def test_every_header_is_sent_but_those_that_belong_to_the_address_and_the_body() -> None:

@@ -8,17 +8,16 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 import harness.wire.transport as transport_module
-from harness.wire.exchange import Ending, Exchange
-from harness.wire.transport import Clock, Deadlines, NoSink, SocketTransport
+from harness.wire.exchange import Ending
+from harness.wire.transport import Clock, Deadlines, SocketTransport
 from tests.hostile.test_races import WHOLE, Moment, at, awaited, descriptors
+from tests.wire.asking import ANSWER, Began
 from tests.wire.build import GOOD, until_close
 from tests.wire.scripted import PATIENCE_S, Peer, act, hold, request, reset, send, serving, wait
-from tests.wire.test_transport import ANSWER, consistent
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="descriptors are listed in /proc")
 
@@ -45,24 +44,6 @@ class Skipping:
         enough, deadline = self.looks + 10, time.monotonic() + PATIENCE_S
         while self.looks < enough and time.monotonic() < deadline:
             time.sleep(0.001)
-
-
-class Began(NoSink):
-    """Tells what was called, and when an answer's bytes were handed over."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, int]] = []
-        self.seen = threading.Event()
-
-    def begin(self, exchange: Exchange, number: int) -> None:
-        self.calls.append(("begin", number))
-
-    def drain(self, exchange: Exchange, number: int) -> None:
-        self.calls.append(("drain", number))
-        self.seen.set()
-
-    def end(self, exchange: Exchange, number: int) -> None:
-        self.calls.append(("end", number))
 
 
 # what is there without being said
@@ -377,35 +358,3 @@ def select_out(sock: socket.socket) -> bool:
     poll = select.poll()
     poll.register(sock, select.POLLOUT)
     return bool(poll.poll(0))
-
-
-# a signal while reads are taken apart
-
-
-class Interrupting(list[int]):
-    """A list to which nothing can be added, because a signal comes."""
-
-    def __iadd__(self, values: Any) -> Any:
-        if self:
-            raise KeyboardInterrupt
-        self.extend(values)
-        return self
-
-
-@pytest.mark.parametrize("name", ["at_ns", "kernel", "user_ns", "sizes"])
-def test_a_signal_while_reads_are_noted_leaves_whole_reads(name: str) -> None:
-    ended: list[Exchange] = []
-
-    class Handing(Began):
-        def begin(self, exchange: Exchange, number: int) -> None:
-            setattr(exchange, name, Interrupting())
-
-        def end(self, exchange: Exchange, number: int) -> None:
-            ended.append(exchange)
-
-    sink = Handing()
-    script = [request, send(WHOLE[:40]), wait(sink.seen), send(WHOLE[40:]), hold]
-    with serving(script) as server, pytest.raises(KeyboardInterrupt):
-        SocketTransport("127.0.0.1", server.port, sink=sink, drain_s=0.0).exchange(server.request())
-    (found,) = ended
-    assert (found.ending, found.data) == (Ending.INTERRUPTED, WHOLE[:40]) and consistent(found)
