@@ -1,6 +1,6 @@
 """What was tried beyond the list, by kind, and what no test covers."""
 
-from tests.hostile.cases import FUZZ, Case
+from tests.hostile.case import FUZZ, Case
 from tests.hostile.host_cases import NOTHING_LEFT
 
 FILES = "tests/hostile/test_files.py::"

@@ -1,6 +1,6 @@
 """Sections E to G of the list, which files, hosts and containers play."""
 
-from tests.hostile.cases import COMPLETION, TOKENS, Case
+from tests.hostile.case import COMPLETION, TOKENS, Case
 
 FILES = "tests/hostile/test_files.py::"
 IDENTITY = "tests/hostile/test_identity.py::"

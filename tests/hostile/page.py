@@ -5,7 +5,8 @@ from itertools import groupby
 from pathlib import Path
 
 from tests.hostile.beyond import BEYOND, NOT_COVERED
-from tests.hostile.cases import KINDS, SECTIONS, Case
+from tests.hostile.case import Case
+from tests.hostile.cases import KINDS, SECTIONS
 from tests.hostile.host_cases import HOST_SECTIONS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"

@@ -4,7 +4,6 @@ import json
 import os
 import stat
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -16,15 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.evidence import journal, store
-from harness.evidence.imported import Basis, Figure, ImportedEvidence, ImportedGate, ImportedServer
 from harness.evidence.schema import Status
 from harness.publish import index
 from harness.publish.index import Entry, list_campaigns
 from harness.publish.index_file import INDEX, SCHEMA
 from tests.publish import made
+from tests.publish.listings import listing, strict, write_imported
 
-LATER_NS = time.time_ns() + 10**12
-"""A moment at which every file of these tests has long been written"""
 _opened: list[str] | None = None
 
 
@@ -48,42 +45,12 @@ def opens() -> Iterator[list[str]]:
         _opened = None
 
 
-def listing(directory: Path, **options: Any) -> index.Listing:
-    return list_campaigns(directory, now_ns=LATER_NS, **options)
-
-
-def strict(**changes: Any) -> Any:
-    speeds = {"mtp0-a": [100.0], "mtp0-b": [102.0], "mtp3-a": [200.0], "mtp3-b": [204.0]}
-    return made.strict(speeds, **changes)
-
-
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     made.write(strict(), tmp_path / "strict")
     withheld = made.ladder({1: [50, 60, 61], 8: [300, 310, 311]}, status=Status.WITHHELD)
     made.write(withheld, tmp_path / "ladder")
     return tmp_path
-
-
-def imported() -> ImportedEvidence:
-    figure = Figure(value=177.29, basis=Basis.CLAIMED, file="f.json", field="x")
-    server = ImportedServer(label="mtp3-a", depth=3, tensor_parallel=1, class_balanced_median=figure, ttft_ms=None)
-    gate = ImportedGate(name="G1", subject="a vs b", basis=Basis.CLAIMED, exact=12, total=12, passed=True)
-    return ImportedEvidence(
-        import_id="2026-08-01-lab",
-        conclusion="",
-        sources=[],
-        model={"repository": "R/M"},
-        servers=[server],
-        centers={"mtp3": figure},
-        gates=[gate],
-    )
-
-
-def write_imported(folder: Path, evidence: ImportedEvidence | None = None) -> None:
-    folder.mkdir()
-    dumped = (evidence or imported()).model_dump(mode="json", by_alias=True)
-    (folder / store.EVIDENCE).write_bytes(store.dump_json(dumped))
 
 
 def test_names_are_the_ones_of_the_store() -> None:
