@@ -46,7 +46,6 @@ class SignalGuard:
         # What the caller has ignored stays ignored: nohup, and jobs that a script put into the background.
         heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
         hook = sys.unraisablehook
-
         before = {number: signal.signal(number, self._receive) for number in heard}
         sys.unraisablehook = lambda args: self._drop(args, hook)
         try:

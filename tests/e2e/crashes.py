@@ -31,7 +31,7 @@ STEP_US = 3000
 SHORT = ("--fault", "short:110")
 """The fewest ids that can be judged, so that a campaign takes some 10 s"""
 END_S = 180.0
-"""A campaign takes some 8 s; with others at its side, some 20"""
+"""A campaign takes some 10 s; with others at its side, some 20"""
 
 
 # --- where a process is struck ---------------------------------------------------------------------------------------

@@ -9,9 +9,7 @@ from harness.wire.exchange import Exchange
 from harness.wire.library import LibraryTransport
 from harness.wire.transport import Deadlines, NoSink, Sink, SocketTransport
 from tests.wire.build import GOOD, chunked
-from tests.wire.scripted import (
-    ScriptedServer,
-)
+from tests.wire.scripted import ScriptedServer
 
 ANSWER = b"".join(chunked(GOOD))
 linux = pytest.mark.skipif(sys.platform != "linux", reason="kernel timestamps are read on Linux only")

@@ -13,14 +13,7 @@ from harness.wire.exchange import Ending
 from tests.wire.asking import ANSWER
 from tests.wire.asking import ask_library as ask
 from tests.wire.build import GOOD, until_close
-from tests.wire.scripted import (
-    PATIENCE_S,
-    Peer,
-    hold,
-    request,
-    send,
-    serving,
-)
+from tests.wire.scripted import PATIENCE_S, Peer, hold, request, send, serving
 
 
 def relay(peer: Peer) -> None:
@@ -49,10 +42,7 @@ def relay(peer: Peer) -> None:
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_a_proxy_that_is_given_is_used(scheme: str, tls: ssl.SSLContext, certificate: Path) -> None:
-    with (
-        serving([request, send(ANSWER)], tls=tls if scheme == "https" else None) as server,
-        serving([relay]) as proxy,
-    ):
+    with serving([request, send(ANSWER)], tls=tls if scheme == "https" else None) as server, serving([relay]) as proxy:
         exchange = ask(
             server, scheme=scheme, verify=str(certificate), proxy=f"http://127.0.0.1:{proxy.port}", body=b'{"n": 1}'
         )

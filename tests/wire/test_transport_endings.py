@@ -14,17 +14,7 @@ from harness.wire.request import http_request
 from harness.wire.transport import SocketTransport
 from tests.wire.asking import SHORT, ask, linux
 from tests.wire.build import DONE, GOOD, chunked, sized, until_close, usage
-from tests.wire.scripted import (
-    Told,
-    half_close,
-    hold,
-    request,
-    reset,
-    send,
-    send_bytewise,
-    serving,
-    wait,
-)
+from tests.wire.scripted import Told, half_close, hold, request, reset, send, send_bytewise, serving, wait
 
 
 def test_connect_refused() -> None:

@@ -18,16 +18,7 @@ from harness.wire.transport import NoSink, SocketTransport
 from tests.hostile.test_races import WHOLE
 from tests.wire.asking import Began, consistent
 from tests.wire.build import GOOD, chunked
-from tests.wire.scripted import (
-    Told,
-    act,
-    half_close,
-    hold,
-    request,
-    send,
-    serving,
-    wait,
-)
+from tests.wire.scripted import Told, act, half_close, hold, request, send, serving, wait
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="descriptors are listed in /proc")
 
